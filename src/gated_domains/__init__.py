@@ -1,0 +1,68 @@
+"""Gated Domain Units: train on several sources, hold up on one never seen."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# Public names and where they live; imported when first asked for, so that `choose` works without torch.
+_HOMES = {
+    "CosineGate": "gated_domains.layer",
+    "GateStream": "gated_domains.layer",
+    "GateWarning": "gated_domains.layer",
+    "GatedDomainUnits": "gated_domains.layer",
+    "GatedOutput": "gated_domains.layer",
+    "InnerProducts": "gated_domains.layer",
+    "MMDGate": "gated_domains.layer",
+    "ProjectionGate": "gated_domains.layer",
+    "fit_head": "gated_domains.backbones",
+    "model_head": "gated_domains.backbones",
+    "replace_head": "gated_domains.backbones",
+    "suggest_num_bases": "gated_domains.choose",
+    "suggest_sigma": "gated_domains.choose",
+}
+
+if TYPE_CHECKING:
+    from gated_domains.backbones import fit_head, model_head, replace_head
+    from gated_domains.choose import suggest_num_bases, suggest_sigma
+    from gated_domains.layer import (
+        CosineGate,
+        GatedDomainUnits,
+        GatedOutput,
+        GateStream,
+        GateWarning,
+        InnerProducts,
+        MMDGate,
+        ProjectionGate,
+    )
+
+__all__ = [
+    "CosineGate",
+    "GateStream",
+    "GateWarning",
+    "GatedDomainUnits",
+    "GatedOutput",
+    "InnerProducts",
+    "MMDGate",
+    "ProjectionGate",
+    "__version__",
+    "fit_head",
+    "model_head",
+    "replace_head",
+    "suggest_num_bases",
+    "suggest_sigma",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'gated_domains' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,214 @@
+"""What a layer takes from data, in torch: sigma, bases, their number, kappa."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gated_domains.layer.kernels import squared_distances
+
+# Row counts up to which a heuristic looks at everything; beyond, at a random subsample of that size.
+_MEDIAN_ROWS = 2_000
+_CLUSTER_ROWS = 20_000
+
+Initialiser = Callable[[Tensor, int, int, int], Tensor]
+
+
+def median_sigma(features: Float[Tensor, "rows features"], *, max_rows: int = _MEDIAN_ROWS, seed: int = 0) -> float:
+    """``sigma^2 = median of ||x_i - x_j||^2, i != j``, on a random subsample."""
+    x = subsample(check_rows(features, at_least=2), max_rows, seed)
+    squared = squared_distances(x, x)
+    above = torch.triu_indices(len(x), len(x), offset=1, device=x.device)
+    median = float(torch.quantile(squared[above[0], above[1]], 0.5))
+    if median <= 0:
+        raise ValueError(
+            f"the median distance between {len(x)} rows is 0: more than half of the pairs are identical; "
+            "drop duplicate rows or set sigma yourself"
+        )
+    return math.sqrt(median)
+
+
+def kmeans(
+    x: Float[Tensor, "rows features"], clusters: int, *, seed: int = 0, restarts: int = 3, max_iterations: int = 100
+) -> tuple[Float[Tensor, "clusters features"], Int[Tensor, " rows"]]:
+    """Centres and labels of the best of several Lloyd runs, each started by k-means++."""
+    check_rows(x, at_least=clusters)
+    runs = [_lloyd(x, _plus_plus(x, clusters, seed + run), max_iterations) for run in range(restarts)]
+    centres, labels, _ = min(runs, key=lambda run: run[2])
+    return centres, labels
+
+
+def davies_bouldin(x: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"]) -> float:
+    """Mean over clusters of the worst ``(s_i + s_j) / d_ij``: small when clusters are tight and far apart."""
+    present, labels = torch.unique(labels, return_inverse=True)
+    if len(present) < 2:
+        raise ValueError(f"the Davies-Bouldin score needs at least 2 clusters, got {len(present)}")
+    centres = _cluster_means(x, labels, len(present))
+    counts = torch.bincount(labels, minlength=len(present)).to(x.dtype)
+    to_own = torch.linalg.vector_norm(x - centres[labels], dim=-1)
+    scatter = torch.zeros_like(counts).index_add_(0, labels, to_own) / counts
+    apart = squared_distances(centres, centres).sqrt()
+    ratio = (scatter.unsqueeze(0) + scatter.unsqueeze(1)) / apart
+    ratio.fill_diagonal_(0)
+    return float(ratio.amax(1).mean())
+
+
+def choose_num_bases(
+    features: Float[Tensor, "rows features"], candidates: Iterable[int], *, seed: int = 0
+) -> tuple[int, dict[int, float]]:
+    """The candidate with the lowest Davies-Bouldin score of its k-means clusters, and all scores."""
+    x = subsample(check_rows(features, at_least=3), _CLUSTER_ROWS, seed)
+    wanted = list(candidates)
+    tried = [k for k in wanted if 2 <= k < len(x)]
+    if not tried:
+        raise ValueError(f"no candidate lies between 2 and {len(x) - 1} clusters for {len(x)} rows, got {wanted}")
+    scores = {k: davies_bouldin(x, kmeans(x, k, seed=seed)[1]) for k in tried}
+    return min(scores, key=scores.__getitem__), scores
+
+
+def kmeans_bases(
+    features: Float[Tensor, "rows features"], num_bases: int, basis_size: int, seed: int
+) -> Float[Tensor, "bases size features"]:
+    """Each basis from one k-means cluster: ``basis_size`` of its members at random."""
+    x = subsample(check_rows(features, at_least=num_bases), _CLUSTER_ROWS, seed)
+    _, labels = kmeans(x, num_bases, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    members = [torch.nonzero(labels == j).squeeze(-1) for j in range(num_bases)]
+    return torch.stack([x[_draw(own, basis_size, generator)] for own in members])
+
+
+def random_bases(
+    features: Float[Tensor, "rows features"], num_bases: int, basis_size: int, seed: int
+) -> Float[Tensor, "bases size features"]:
+    """Each basis a random sample of all rows."""
+    check_rows(features, at_least=num_bases)
+    generator = torch.Generator().manual_seed(seed)
+    everything = torch.arange(len(features), device=features.device)
+    drawn = _draw(everything, num_bases * basis_size, generator)
+    return features[drawn].unflatten(0, (num_bases, basis_size))
+
+
+def paper_bases(
+    features: Float[Tensor, "rows features"], num_bases: int, basis_size: int, seed: int
+) -> Float[Tensor, "bases size features"]:
+    """The paper's start, which does not look at the data: see ``paper_normal``."""
+    generator = torch.Generator().manual_seed(seed)
+    return paper_normal(num_bases, basis_size, features.shape[-1], generator).to(features)
+
+
+def paper_normal(
+    num_bases: int, basis_size: int, width: int, generator: torch.Generator | None = None
+) -> Float[Tensor, "bases size features"]:
+    """Basis j drawn from ``N(0.5 j (-1)^j, (0.1 (j + 1))^2)``."""
+    j = torch.arange(num_bases, dtype=torch.get_default_dtype()).reshape(-1, 1, 1)
+    noise = torch.randn(num_bases, basis_size, width, generator=generator)
+    return 0.5 * j * (-1.0) ** j + 0.1 * (j + 1) * noise
+
+
+def match_kappa(
+    similarity: Float[Tensor, "rows bases"], *, entropy: float = 0.5, low: float = 1e-3, high: float = 1e6
+) -> float:
+    """The kappa for which the mean entropy of ``softmax(kappa H)`` is ``entropy * log M``, by bisection.
+
+    So gates are never dead and never one-hot by accident. Entropy falls as kappa grows; a target out of reach between
+    ``low`` and ``high`` gives the nearer end. For one basis, 1.
+    """
+    if not 0 < entropy < 1:
+        raise ValueError(f"entropy is a share of log M between 0 and 1, got {entropy}")
+    if similarity.shape[-1] == 1:
+        return 1.0
+    h = similarity.detach().double()
+    wanted = entropy * math.log(h.shape[-1])
+    bottom, top = math.log(low), math.log(high)
+    for _ in range(50):
+        middle = (bottom + top) / 2
+        beta = (math.exp(middle) * h).softmax(-1)
+        mean_entropy = float(torch.special.entr(beta).sum(-1).mean())
+        bottom, top = (middle, top) if mean_entropy > wanted else (bottom, middle)
+    return math.exp((bottom + top) / 2)
+
+
+def subsample(x: Float[Tensor, "rows features"], max_rows: int, seed: int) -> Float[Tensor, "kept features"]:
+    """At most ``max_rows`` rows at random; the same rows for the same seed on every device."""
+    if len(x) <= max_rows:
+        return x
+    kept = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:max_rows]
+    return x[kept.to(x.device)]
+
+
+def check_rows(x: Tensor, *, at_least: int = 1) -> Tensor:
+    """The rows, refused unless they are a floating-point matrix, finite, and enough."""
+    if x.dim() != 2:
+        raise ValueError(f"expected rows of features with shape (rows, features), got shape {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise TypeError(f"features must be floating point, got {x.dtype}; convert them with .float()")
+    if len(x) < at_least:
+        raise ValueError(f"{at_least} bases or clusters need at least {at_least} rows, got {len(x)}")
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        rows = int((~finite).any(-1).sum())
+        raise ValueError(f"features hold NaN or infinity in {rows} of {len(x)} rows; clean or drop those rows first")
+    return x
+
+
+def _plus_plus(x: Tensor, clusters: int, seed: int) -> Tensor:
+    """k-means++: each next centre a row drawn with probability proportional to its squared distance to those so far."""
+    generator = torch.Generator().manual_seed(seed)
+    first = int(torch.randint(len(x), (1,), generator=generator))
+    chosen = [first]
+    nearest = squared_distances(x, x[first : first + 1]).squeeze(-1)
+    for _ in range(clusters - 1):
+        shares = nearest.double().cpu().cumsum(0)
+        point = float(torch.rand((), generator=generator, dtype=torch.float64)) * float(shares[-1])
+        row = min(int(torch.searchsorted(shares, point, right=True)), len(x) - 1)
+        chosen.append(row)
+        nearest = torch.minimum(nearest, squared_distances(x, x[row : row + 1]).squeeze(-1))
+    return x[torch.tensor(chosen, device=x.device)]
+
+
+def _lloyd(x: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor, float]:
+    labels = torch.full((len(x),), -1, device=x.device)
+    for _ in range(max_iterations):
+        squared = squared_distances(x, centres)
+        distance, assigned = squared.min(1)
+        assigned = _without_empty(assigned, distance, len(centres))
+        if torch.equal(assigned, labels):
+            break
+        labels = assigned
+        centres = _cluster_means(x, labels, len(centres))
+    inertia = float((x - centres[labels]).square().sum())
+    return centres, labels, inertia
+
+
+def _without_empty(labels: Tensor, distance: Tensor, clusters: int) -> Tensor:
+    """Give each empty cluster the row that lies farthest from its own centre, in a cluster that can spare it."""
+    counts = torch.bincount(labels, minlength=clusters)
+    for empty in torch.nonzero(counts == 0).flatten().tolist():
+        spare = counts[labels] > 1
+        row = int(torch.where(spare, distance, -1.0).argmax())
+        counts[labels[row]] -= 1
+        counts[empty] += 1
+        labels[row] = empty
+        distance[row] = 0
+    return labels
+
+
+def _cluster_means(x: Tensor, labels: Tensor, clusters: int) -> Tensor:
+    sums = x.new_zeros(clusters, x.shape[-1]).index_add_(0, labels, x)
+    return sums / torch.bincount(labels, minlength=clusters).clamp_min(1).to(x.dtype).unsqueeze(-1)
+
+
+def _draw(candidates: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """``count`` of the candidates at random, without repetition while there are enough."""
+    if len(candidates) >= count:
+        picked = torch.randperm(len(candidates), generator=generator)[:count]
+    else:
+        picked = torch.randint(len(candidates), (count,), generator=generator)
+    return candidates[picked.to(candidates.device)]
+
+
+INITIALISERS: dict[str, Initialiser] = {"kmeans": kmeans_bases, "random": random_bases, "paper": paper_bases}

@@ -1,0 +1,259 @@
+"""Kernels: k(x, z) for all pairs of rows of x and z.
+
+Any callable with that signature serves as a kernel; those here are stable far from the origin, compute distances in
+float32 or better whatever the input's precision, and give exactly k(x, x) for identical rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gated_domains.layer.scalars import Scalars, positive
+
+KernelLike = Callable[[Tensor, Tensor], Tensor]
+
+# Squared distances below this share of the squared norms (times the machine epsilon) are rounding noise: they are 0.
+_NOISE = 16.0
+
+
+def squared_distances(
+    x: Float[Tensor, "*lead rows features"], z: Float[Tensor, "*lead others features"]
+) -> Float[Tensor, "*lead rows others"]:
+    """``||x_i - z_j||^2``, by centring on the mean of z and then expanding the square."""
+    x, z = _at_least_float32(x), _at_least_float32(z)
+    with _autocast_off(x.device.type):
+        # Not torch.cdist: it loses all precision far from the origin and breaks export with a dynamic batch.
+        centre = z.detach().mean(dim=-2, keepdim=True)
+        x, z = x - centre, z - centre
+        norms = x.square().sum(-1).unsqueeze(-1) + z.square().sum(-1).unsqueeze(-2)
+        squared = norms - 2 * (x @ z.mT)
+        noise = squared.detach() * (squared.detach() <= _NOISE * torch.finfo(x.dtype).eps * norms.detach())
+        return squared - noise  # the value becomes 0, the derivatives stay those of the polynomial
+
+
+class Kernel(Scalars):
+    """What our own kernels share: a call for all pairs, the diagonal k(x, x), and a width that data can set."""
+
+    def forward(
+        self, x: Float[Tensor, "*lead rows features"], z: Float[Tensor, "*lead others features"]
+    ) -> Float[Tensor, "*lead rows others"]:
+        raise NotImplementedError
+
+    def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
+        """``k(x_i, x_i)``."""
+        return torch.ones(x.shape[:-1], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+
+    def set_sigma(self, sigma: float | Tensor) -> None:
+        """Write a new width, in place."""
+        raise NotImplementedError
+
+    def __rmul__(self, scale: float) -> Scaled:
+        return Scaled(self, scale=scale)
+
+
+class RadialKernel(Kernel):
+    """A function of the distance and one width, with k(x, x) = 1."""
+
+    sigma: Tensor
+
+    def __init__(self, sigma: float | Tensor = 1.0) -> None:
+        super().__init__()
+        self.add_scalar("sigma", positive("sigma", sigma))
+
+    def forward(
+        self, x: Float[Tensor, "*lead rows features"], z: Float[Tensor, "*lead others features"]
+    ) -> Float[Tensor, "*lead rows others"]:
+        return self.radial(squared_distances(x, z))
+
+    def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """k as a function of the squared distance."""
+        raise NotImplementedError
+
+    def set_sigma(self, sigma: float | Tensor) -> None:
+        self.sigma.fill_(positive("sigma", sigma))
+
+    def width(self, like: Tensor) -> Tensor:
+        """sigma in the precision of the distances."""
+        return self.sigma.to(like.dtype)
+
+    def extra_repr(self) -> str:
+        return f"sigma={self.sigma.item():.4g}"
+
+
+class Gaussian(RadialKernel):
+    """``exp(-d^2 / (2 sigma^2))``."""
+
+    def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return torch.exp(squared * (-0.5 / self.width(squared).square()))
+
+
+class Laplacian(RadialKernel):
+    """``exp(-d / sigma)``, with gradient 0 at d = 0."""
+
+    def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        apart, distance = _safe_root(squared)
+        return torch.where(apart, torch.exp(-distance / self.width(squared)), 1.0)
+
+
+class RationalQuadratic(RadialKernel):
+    """``(1 + d^2 / (2 alpha sigma^2))^-alpha``."""
+
+    alpha: Tensor
+
+    def __init__(self, sigma: float | Tensor = 1.0, alpha: float | Tensor = 1.0) -> None:
+        super().__init__(sigma)
+        self.add_scalar("alpha", positive("alpha", alpha))
+
+    def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        alpha = self.alpha.to(squared.dtype)
+        return torch.exp(-alpha * torch.log1p(squared / (2 * alpha * self.width(squared).square())))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, alpha={self.alpha.item():.4g}"
+
+
+class Matern32(RadialKernel):
+    """``(1 + s) exp(-s)``, ``s = sqrt(3) d / sigma``."""
+
+    def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        scaled = 3 * squared / self.width(squared).square()
+        apart, s = _safe_root(scaled)
+        # At d = 0 the series 1 - s^2 / 2 carries the first and second derivative that the root would turn into NaN.
+        return torch.where(apart, (1 + s) * torch.exp(-s), 1 - scaled / 2)
+
+
+class Matern52(RadialKernel):
+    """``(1 + s + s^2 / 3) exp(-s)``, ``s = sqrt(5) d / sigma``."""
+
+    def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        scaled = 5 * squared / self.width(squared).square()
+        apart, s = _safe_root(scaled)
+        return torch.where(apart, (1 + s + s.square() / 3) * torch.exp(-s), 1 - scaled / 6)
+
+
+class InverseMultiquadric(RadialKernel):
+    """``(1 + d^2 / sigma^2)^(-1/2)``."""
+
+    def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return torch.rsqrt(1 + squared / self.width(squared).square())
+
+
+class Average(Kernel):
+    """The mean of several kernels; radial ones share one computation of the distances.
+
+    >>> Average([Gaussian(s) for s in (0.5, 1.0, 2.0)])  # several widths
+    """
+
+    def __init__(self, kernels: Sequence[KernelLike]) -> None:
+        super().__init__()
+        if not kernels:
+            raise ValueError("Average needs at least one kernel, got none")
+        self.members = nn.ModuleList(as_kernel(kernel) for kernel in kernels)
+
+    def forward(
+        self, x: Float[Tensor, "*lead rows features"], z: Float[Tensor, "*lead others features"]
+    ) -> Float[Tensor, "*lead rows others"]:
+        radial = [member for member in self.members if isinstance(member, RadialKernel)]
+        values = [member(x, z) for member in self.members if not isinstance(member, RadialKernel)]
+        if radial:
+            squared = squared_distances(x, z)
+            values += [member.radial(squared) for member in radial]
+        return torch.stack(values).mean(0)
+
+    def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
+        return torch.stack([cast(Kernel, member).diagonal(x) for member in self.members]).mean(0)
+
+    def set_sigma(self, sigma: float | Tensor) -> None:
+        """Scale all widths alike, so that their geometric mean becomes sigma."""
+        widths = [member for member in self.members if isinstance(member, RadialKernel)]
+        if len(widths) < len(self.members):
+            raise ValueError(f"only an average of radial kernels has one width to set, got {self}")
+        centre = math.exp(sum(math.log(float(member.sigma)) for member in widths) / len(widths))
+        factor = positive("sigma", sigma) / centre
+        for member in widths:
+            member.set_sigma(float(member.sigma) * factor)
+
+
+class Scaled(Kernel):
+    """``scale * k(x, z)``."""
+
+    scale: Tensor
+
+    def __init__(self, kernel: KernelLike, scale: float | Tensor) -> None:
+        super().__init__()
+        self.kernel = as_kernel(kernel)
+        self.add_scalar("scale", positive("scale", scale))
+
+    def forward(
+        self, x: Float[Tensor, "*lead rows features"], z: Float[Tensor, "*lead others features"]
+    ) -> Float[Tensor, "*lead rows others"]:
+        value = self.kernel(x, z)
+        return value * self.scale.to(value.dtype)
+
+    def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
+        value = self.kernel.diagonal(x)
+        return value * self.scale.to(value.dtype)
+
+    def set_sigma(self, sigma: float | Tensor) -> None:
+        self.kernel.set_sigma(sigma)
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale.item():.4g}"
+
+
+class PairFunction(Kernel):
+    """Any callable of two sets of rows, dressed as a kernel."""
+
+    def __init__(self, function: KernelLike) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(
+        self, x: Float[Tensor, "*lead rows features"], z: Float[Tensor, "*lead others features"]
+    ) -> Float[Tensor, "*lead rows others"]:
+        return self.function(x, z)
+
+    def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
+        own = torch.vmap(lambda row: self.function(row[None], row[None])[0, 0])(x.reshape(-1, x.shape[-1]))
+        return cast(Tensor, own).reshape(x.shape[:-1])
+
+    def set_sigma(self, sigma: float | Tensor) -> None:
+        raise ValueError(f"{self.function!r} has no width that data could set")
+
+
+def as_kernel(kernel: KernelLike) -> Kernel:
+    """One of our kernels as it is, any other callable dressed as one."""
+    return kernel if isinstance(kernel, Kernel) else PairFunction(kernel)
+
+
+def _safe_root(squared: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the rows differ, and the distance there (1 elsewhere, so that no gradient becomes infinite)."""
+    apart = squared > 0
+    return apart, torch.sqrt(torch.where(apart, squared, 1.0))
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _autocast_off(device_type: str) -> AbstractContextManager[object]:
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
+
+
+KERNELS: dict[str, type[RadialKernel]] = {
+    "gaussian": Gaussian,
+    "laplacian": Laplacian,
+    "rational_quadratic": RationalQuadratic,
+    "matern32": Matern32,
+    "matern52": Matern52,
+    "inverse_multiquadric": InverseMultiquadric,
+}

@@ -1,0 +1,120 @@
+"""The three inner products that everything else reads, computed once a batch.
+
+    self_product[i] = k(x_i, x_i)
+    cross[i, j]     = <phi(x_i), mu_j>  = mean_n k(x_i, v_jn)
+    gram[j, l]      = <mu_j, mu_l>      = mean_nm k(v_jn, v_lm)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
+
+# How much memory one block of kernel values may take before the work is cut into chunks of bases.
+MEMORY_BUDGET = 256 * 2**20
+
+
+class InnerProducts(NamedTuple):
+    """self_product, cross and gram of one batch; ``active`` marks the bases in use (None: all of them)."""
+
+    self_product: Float[Tensor, "*batch"]
+    cross: Float[Tensor, "*batch bases"]
+    gram: Float[Tensor, "bases bases"]
+    active: Bool[Tensor, " bases"] | None = None
+
+    @property
+    def norms(self) -> Float[Tensor, " bases"]:
+        """``||mu_j||^2``, the diagonal of the Gram matrix."""
+        return self.gram.diagonal()
+
+
+def inner_products(
+    kernel: KernelLike,
+    x: Float[Tensor, "batch features"],
+    bases: Float[Tensor, "bases size features"],
+    *,
+    active: Bool[Tensor, " bases"] | None = None,
+    budget: int = MEMORY_BUDGET,
+) -> InnerProducts:
+    """The inner products of every row of x with every basis."""
+    return InnerProducts(
+        self_product=as_kernel(kernel).diagonal(x),
+        cross=mean_kernel(kernel, x, bases, budget=budget),
+        gram=gram_matrix(kernel, bases, budget=budget),
+        active=active,
+    )
+
+
+def pooled(
+    products: InnerProducts,
+    kernel: KernelLike,
+    x: Float[Tensor, "rows features"],
+    weights: Float[Tensor, " rows"] | None = None,
+    *,
+    budget: int = MEMORY_BUDGET,
+) -> InnerProducts:
+    """The products of one mean embedding, ``sum_i w_i phi(x_i)``, in place of each row's own: a leading size of 1.
+
+    ``weights`` default to the plain mean; they are normalised to sum to one.
+    """
+    w = torch.ones(x.shape[0], device=x.device) if weights is None else weights
+    w = (w / w.sum()).to(products.cross.dtype)
+    to_all = mean_kernel(kernel, x, x.unsqueeze(1), budget=budget)
+    return products._replace(self_product=(w @ to_all @ w)[None], cross=(w @ products.cross)[None])
+
+
+def gram_matrix(
+    kernel: KernelLike, bases: Float[Tensor, "bases size features"], *, budget: int = MEMORY_BUDGET
+) -> Float[Tensor, "bases bases"]:
+    """``<mu_j, mu_l>`` for all pairs of bases."""
+    rows = mean_kernel(kernel, bases.flatten(0, 1), bases, budget=budget)
+    return rows.unflatten(0, bases.shape[:2]).mean(1)
+
+
+def mean_kernel(
+    kernel: KernelLike,
+    x: Float[Tensor, "rows features"],
+    bases: Float[Tensor, "bases size features"],
+    *,
+    budget: int = MEMORY_BUDGET,
+) -> Float[Tensor, "rows bases"]:
+    """``mean_n k(x_i, v_jn)``; over the budget in chunks of bases, whose kernel values are recomputed for gradients."""
+
+    def block(rows: Tensor, some: Tensor) -> Tensor:
+        values = kernel(rows, some.flatten(0, 1))
+        return values.unflatten(-1, some.shape[:2]).mean(-1)
+
+    size = _bases_a_chunk(kernel, x, bases, budget)
+    if size >= bases.shape[0]:
+        return block(x, bases)
+    return torch.cat([_recomputed(block, x, some) for some in bases.split(size)], dim=-1)
+
+
+def residual(products: InnerProducts, beta: Float[Tensor, "*batch bases"]) -> Float[Tensor, "*batch"]:
+    """``||phi(x_i) - sum_j beta_ij mu_j||^2``: what the bases cannot express of a sample."""
+    explained = (beta * products.cross).sum(-1)
+    spread = ((beta @ products.gram) * beta).sum(-1)
+    return products.self_product - 2 * explained + spread
+
+
+def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) -> int:
+    if isinstance(x.shape[0], torch.SymInt):  # a guard on the batch size would forbid export with a dynamic batch
+        return bases.shape[0]
+    # A callable of the user's may well broadcast (rows, size, features); ours never do.
+    width = bases.shape[-1] if isinstance(as_kernel(kernel), PairFunction) else 1
+    bytes_a_basis = x.shape[0] * bases.shape[1] * width * max(x.element_size(), 4)
+    return max(1, budget // max(1, bytes_a_basis))
+
+
+def _recomputed(block: Callable[[Tensor, Tensor], Tensor], x: Tensor, some: Tensor) -> Tensor:
+    inside_transform = torch._C._functorch.peek_interpreter_stack() is not None  # checkpoint's hooks fail in there
+    if inside_transform or not torch.is_grad_enabled():
+        return block(x, some)
+    return cast(Tensor, checkpoint(block, x, some, use_reentrant=False))

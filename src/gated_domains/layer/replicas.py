@@ -1,0 +1,37 @@
+"""Fitting under several processes: the first rank does it, the others receive the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def on_first_rank(fit: Callable[[], None], state: Sequence[Tensor]) -> None:
+    """Run ``fit`` on rank 0 and broadcast the tensors it wrote; a failure there is raised everywhere."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        fit()
+        return
+    failure: Exception | None = None
+    if dist.get_rank() == 0:
+        try:
+            fit()
+        except Exception as error:  # raised again below, once the other ranks no longer wait
+            failure = error
+    succeeded = torch.tensor([int(failure is None)], device=state[0].device)
+    dist.broadcast(succeeded, src=0)
+    if failure is not None:
+        raise failure
+    if not int(succeeded):
+        raise RuntimeError("fitting failed on rank 0; its own error says why")
+    for tensor in state:
+        dist.broadcast(tensor.detach(), src=0)
+
+
+def forget(optimizer: torch.optim.Optimizer, parameter: Tensor) -> None:
+    """Zero what the optimiser remembers of a parameter that was just rewritten."""
+    for value in optimizer.state.get(parameter, {}).values():
+        if isinstance(value, Tensor):
+            value.zero_()

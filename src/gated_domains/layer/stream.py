@@ -1,0 +1,47 @@
+"""GateStream: gates from the last rows of a stream rather than from each row alone."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gated_domains.layer.scalars import at_least_one, positive
+
+
+class GateStream:
+    """A weighted buffer of the last ``size`` gating rows; ``head(x, gates=stream)`` adds x's rows, then gates by all.
+
+    Every row weighs the same unless ``half_life`` is given: then a row's weight halves every so many rows.
+    """
+
+    def __init__(self, size: int = 256, *, half_life: float | None = None) -> None:
+        self.size = at_least_one("size", size)
+        self.half_life = None if half_life is None else positive("half_life", half_life)
+        self.rows: Float[Tensor, "held features"] | None = None
+
+    def push(self, gating: Float[Tensor, "batch features"]) -> Float[Tensor, "held features"]:
+        """Add rows, oldest first; return what the buffer now holds."""
+        new = gating.detach()
+        held = new if self.rows is None else torch.cat([self.rows.to(new), new])
+        self.rows = held[-self.size :]
+        return self.rows
+
+    @property
+    def weights(self) -> Float[Tensor, " held"]:
+        """The weight of each held row, oldest first, summing to one."""
+        if self.rows is None:
+            raise ValueError("the stream is empty: push rows first")
+        age = torch.arange(len(self.rows) - 1, -1, -1, device=self.rows.device, dtype=torch.float64)
+        weights = torch.ones_like(age) if self.half_life is None else 0.5 ** (age / self.half_life)
+        return weights / weights.sum()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.rows = None
+
+    def __len__(self) -> int:
+        return 0 if self.rows is None else len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"GateStream(size={self.size}, half_life={self.half_life}, held={len(self)})"

@@ -1,0 +1,125 @@
+"""Tasks: how the experts' outputs become one prediction, its loss, and what a person reads of it.
+
+A head without a task mixes raw outputs, as ``nn.Linear`` would give them; a task adds the loss and the reading.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Predicted(Protocol):
+    """What a task reads of a ``GatedOutput``."""
+
+    @property
+    def prediction(self) -> Tensor: ...
+    @property
+    def variance(self) -> Tensor | None: ...
+
+
+class Task:
+    """``loss`` compares with targets, ``read`` turns the raw prediction into what it stands for."""
+
+    #: How many numbers an expert gives for each output.
+    numbers_an_output = 1
+
+    def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
+        raise NotImplementedError
+
+    def read(self, out: Predicted) -> Tensor:
+        return out.prediction
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class MultiClass(Task):
+    """One of several classes: cross-entropy on logits, softmax to read; ``class_weight`` for unbalanced data."""
+
+    def __init__(self, class_weight: Tensor | None = None) -> None:
+        self.class_weight = class_weight
+
+    def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
+        weight = None if self.class_weight is None else self.class_weight.to(out.prediction)
+        return F.cross_entropy(out.prediction.flatten(0, -2), target.flatten(), weight=weight)
+
+    def read(self, out: Predicted) -> Tensor:
+        return out.prediction.softmax(-1)
+
+
+class MultiLabel(Task):
+    """Several yes/no answers: logistic loss on each, a target of NaN meaning that the answer is not known."""
+
+    def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
+        target = target.to(out.prediction.dtype)
+        known = ~target.isnan()
+        terms = F.binary_cross_entropy_with_logits(out.prediction, target.nan_to_num(), reduction="none")
+        return (terms * known).sum() / known.sum().clamp_min(1)
+
+    def read(self, out: Predicted) -> Tensor:
+        return out.prediction.sigmoid()
+
+
+class Binary(MultiLabel):
+    """One yes/no answer: a head with one output, targets 0 and 1 of shape (batch,) or (batch, 1)."""
+
+    def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
+        return super().loss(out, target.reshape(out.prediction.shape))
+
+
+class Regression(Task):
+    """Real numbers: mean squared error."""
+
+    def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
+        return F.mse_loss(out.prediction, target.reshape(out.prediction.shape).to(out.prediction.dtype))
+
+
+class ProbabilisticRegression(Task):
+    """Real numbers with their uncertainty: each expert gives a mean and a scale, the mixture is moment-matched.
+
+    The loss is the Gaussian negative log-likelihood; ``GatedOutput.variance`` carries the variance.
+    """
+
+    numbers_an_output = 2
+
+    def __init__(self, min_scale: float = 1e-3) -> None:
+        self.min_scale = min_scale
+
+    def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
+        if out.variance is None:
+            raise ValueError("this output carries no variance: build the head with task=ProbabilisticRegression()")
+        target = target.reshape(out.prediction.shape).to(out.prediction.dtype)
+        return F.gaussian_nll_loss(out.prediction, target, out.variance, full=True)
+
+    def moments(self, raw: Float[Tensor, "*lead twice_outputs"]) -> tuple[Tensor, Tensor]:
+        """Mean and scale from an expert's raw numbers."""
+        mean, scale = raw.chunk(2, dim=-1)
+        return mean, F.softplus(scale) + self.min_scale
+
+
+def match_moments(
+    weights: Float[Tensor, "#batch bases"],
+    means: Float[Tensor, "batch bases outputs"],
+    scales: Float[Tensor, "batch bases outputs"],
+) -> tuple[Float[Tensor, "batch outputs"], Float[Tensor, "batch outputs"]]:
+    """Mean and variance of a mixture of Gaussians with weights on the simplex.
+
+    ``mean = sum w mu``; ``variance = sum w (s^2 + mu^2) - mean^2``, written so that it cannot be negative.
+    """
+    w = weights.unsqueeze(-1)
+    mean = (w * means).sum(-2)
+    variance = (w * (scales.square() + (means - mean.unsqueeze(-2)).square())).sum(-2)
+    return mean, variance
+
+
+TASKS: dict[str, type[Task]] = {
+    "multi_class": MultiClass,
+    "binary": Binary,
+    "multi_label": MultiLabel,
+    "regression": Regression,
+    "probabilistic_regression": ProbabilisticRegression,
+}
