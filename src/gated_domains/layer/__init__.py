@@ -3,9 +3,10 @@
 from gated_domains.layer.experts import Experts, LinearExperts, MLPExperts, StackedExperts
 from gated_domains.layer.gates import CosineGate, MMDGate, ProjectionGate
 from gated_domains.layer.health import GateHealth, GateWarning
+from gated_domains.layer.output import GatedOutput
 from gated_domains.layer.products import InnerProducts
 from gated_domains.layer.stream import GateStream
-from gated_domains.layer.units import GatedDomainUnits, GatedOutput
+from gated_domains.layer.units import GatedDomainUnits
 
 __all__ = [
     "CosineGate",

@@ -53,7 +53,7 @@ class LinearExperts(Experts):
 
     def forward(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch bases outputs"]:
         bias = None if self.bias is None else self.bias.flatten()
-        outputs = F.linear(features, self.weight.flatten(0, 1), bias).unflatten(-1, self.weight.shape[:2])
+        outputs = F.linear(features, self.weight.flatten(0, 1), bias).reshape(-1, *self.weight.shape[:2])
         return outputs if self.activation is None else self.activation(outputs)
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ class StackedExperts(Experts):
             return cast(Tensor, functional_call(self.skeleton[0], state, (features,)))
 
         state = {name: getattr(self, _key(name)) for name in self.parameter_names + self.buffer_names}
-        return cast(Tensor, torch.vmap(one, out_dims=1, randomness="different")(state))
+        return torch.vmap(one, out_dims=1, randomness="different")(state)
 
     def train(self, mode: bool = True) -> StackedExperts:
         self.skeleton[0].train(mode)

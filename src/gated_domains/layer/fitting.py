@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gated_domains.layer.checks import check_rows
 from gated_domains.layer.kernels import squared_distances
 
 # Row counts up to which a heuristic looks at everything; beyond, at a random subsample of that size.
@@ -89,7 +90,7 @@ def random_bases(
     generator = torch.Generator().manual_seed(seed)
     everything = torch.arange(len(features), device=features.device)
     drawn = _draw(everything, num_bases * basis_size, generator)
-    return features[drawn].unflatten(0, (num_bases, basis_size))
+    return features[drawn].reshape(num_bases, basis_size, -1)
 
 
 def paper_bases(
@@ -138,21 +139,6 @@ def subsample(x: Float[Tensor, "rows features"], max_rows: int, seed: int) -> Fl
         return x
     kept = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:max_rows]
     return x[kept.to(x.device)]
-
-
-def check_rows(x: Tensor, *, at_least: int = 1) -> Tensor:
-    """The rows, refused unless they are a floating-point matrix, finite, and enough."""
-    if x.dim() != 2:
-        raise ValueError(f"expected rows of features with shape (rows, features), got shape {tuple(x.shape)}")
-    if not x.is_floating_point():
-        raise TypeError(f"features must be floating point, got {x.dtype}; convert them with .float()")
-    if len(x) < at_least:
-        raise ValueError(f"{at_least} bases or clusters need at least {at_least} rows, got {len(x)}")
-    finite = torch.isfinite(x)
-    if not bool(finite.all()):
-        rows = int((~finite).any(-1).sum())
-        raise ValueError(f"features hold NaN or infinity in {rows} of {len(x)} rows; clean or drop those rows first")
-    return x
 
 
 def _plus_plus(x: Tensor, clusters: int, seed: int) -> Tensor:

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gated_domains.layer.checks import positive
 from gated_domains.layer.products import InnerProducts
-from gated_domains.layer.scalars import Scalars, positive
+from gated_domains.layer.scalars import Scalars
 
 
 class Gate(Scalars):

@@ -41,12 +41,12 @@ class GateHealth:
         found = []
         if self.kernel_high < SATURATED:
             found.append(
-                f"the kernel saturates: every sample is far from every basis (largest mean k = {self.kernel_high:.2g}); "
+                f"the kernel saturates: every sample is far from every basis (largest mean k {self.kernel_high:.2g}); "
                 "raise sigma (fit_bases with sigma=None takes the median distance) or start the bases from data"
             )
         elif self.kernel_low > 1 - SATURATED:
             found.append(
-                f"the kernel saturates: every sample is near every basis (smallest mean k = {self.kernel_low:.6f}); "
+                f"the kernel saturates: every sample is near every basis (smallest mean k {self.kernel_low:.6f}); "
                 "lower sigma (fit_bases with sigma=None takes the median distance)"
             )
         if self.beta_std < DEAD_BETA_STD:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gated_domains.layer.scalars import Scalars, positive
+from gated_domains.layer.checks import positive
+from gated_domains.layer.scalars import Scalars
 
 KernelLike = Callable[[Tensor, Tensor], Tensor]
 
@@ -31,11 +32,39 @@ def squared_distances(
     with _autocast_off(x.device.type):
         # Not torch.cdist: it loses all precision far from the origin and breaks export with a dynamic batch.
         centre = z.detach().mean(dim=-2, keepdim=True)
-        x, z = x - centre, z - centre
-        norms = x.square().sum(-1).unsqueeze(-1) + z.square().sum(-1).unsqueeze(-2)
+        return _ExpandedSquare.apply(x - centre, z - centre)  # type: ignore[no-untyped-call]
+
+
+class _ExpandedSquare(torch.autograd.Function):
+    """``||x_i||^2 + ||z_j||^2 - 2 <x_i, z_j>``, with rounding noise set to 0 where two rows are the same.
+
+    The gradients, ``2 (sum_j g_ij x_i - sum_j g_ij z_j)`` and its mirror image, are written out: autograd's own would
+    pass over x five times instead of twice. They are made of differentiable steps, so second derivatives exist.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, z: Tensor) -> Tensor:
+        norms = _square_norms(x).unsqueeze(-1) + _square_norms(z).unsqueeze(-2)
         squared = norms - 2 * (x @ z.mT)
-        noise = squared.detach() * (squared.detach() <= _NOISE * torch.finfo(x.dtype).eps * norms.detach())
-        return squared - noise  # the value becomes 0, the derivatives stay those of the polynomial
+        return squared.masked_fill(squared <= _NOISE * torch.finfo(x.dtype).eps * norms, 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, z = ctx.saved_tensors
+        doubled = 2 * gradient
+        to_x = doubled.sum(-1, keepdim=True) * x - doubled @ z if ctx.needs_input_grad[0] else None
+        to_z = doubled.sum(-2).unsqueeze(-1) * z - doubled.mT @ x if ctx.needs_input_grad[1] else None
+        return to_x, to_z
+
+
+def _square_norms(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=-1).square()
 
 
 class Kernel(Scalars):
@@ -222,7 +251,7 @@ class PairFunction(Kernel):
 
     def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
         own = torch.vmap(lambda row: self.function(row[None], row[None])[0, 0])(x.reshape(-1, x.shape[-1]))
-        return cast(Tensor, own).reshape(x.shape[:-1])
+        return own.reshape(x.shape[:-1])
 
     def set_sigma(self, sigma: float | Tensor) -> None:
         raise ValueError(f"{self.function!r} has no width that data could set")

@@ -37,7 +37,7 @@ def reconstruction(out: Gated) -> Float[Tensor, ""]:
 def sparsity(out: Gated) -> Float[Tensor, ""]:
     """L1: ``mean_i sum_j |beta_ij|``.
 
-    For softmax gates this is the constant 1 and trains nothing (it is the paper's term); ``entropy`` is the one that works.
+    The paper's term. For softmax gates it is the constant 1 and trains nothing; ``entropy`` is the one that works.
     """
     return out.beta.abs().sum(-1).mean()
 

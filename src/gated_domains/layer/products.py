@@ -1,8 +1,8 @@
 """The three inner products that everything else reads, computed once a batch.
 
-    self_product[i] = k(x_i, x_i)
-    cross[i, j]     = <phi(x_i), mu_j>  = mean_n k(x_i, v_jn)
-    gram[j, l]      = <mu_j, mu_l>      = mean_nm k(v_jn, v_lm)
+self_product[i] = k(x_i, x_i)
+cross[i, j]     = <phi(x_i), mu_j>  = mean_n k(x_i, v_jn)
+gram[j, l]      = <mu_j, mu_l>      = mean_nm k(v_jn, v_lm)
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def gram_matrix(
 ) -> Float[Tensor, "bases bases"]:
     """``<mu_j, mu_l>`` for all pairs of bases."""
     rows = mean_kernel(kernel, bases.flatten(0, 1), bases, budget=budget)
-    return rows.unflatten(0, bases.shape[:2]).mean(1)
+    return rows.reshape(*bases.shape[:2], -1).mean(1)
 
 
 def mean_kernel(
@@ -89,12 +89,12 @@ def mean_kernel(
 
     def block(rows: Tensor, some: Tensor) -> Tensor:
         values = kernel(rows, some.flatten(0, 1))
-        return values.unflatten(-1, some.shape[:2]).mean(-1)
+        return values.reshape(-1, *some.shape[:2]).mean(-1)
 
     size = _bases_a_chunk(kernel, x, bases, budget)
     if size >= bases.shape[0]:
         return block(x, bases)
-    return torch.cat([_recomputed(block, x, some) for some in bases.split(size)], dim=-1)
+    return torch.cat([_recomputed(block, x, some) for some in torch.split(bases, size)], dim=-1)
 
 
 def residual(products: InnerProducts, beta: Float[Tensor, "*batch bases"]) -> Float[Tensor, "*batch"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -18,7 +17,7 @@ class Scalars(nn.Module):
     def add_scalar(self, name: str, value: float | Tensor) -> None:
         self.register_buffer(name, torch.tensor(float(value), dtype=torch.float64))
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Scalars:  # type: ignore[override]
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Scalars:
         exact = {name: value for name, value in self._buffers.items() if value is not None and value.dim() == 0}
         for name in exact:
             del self._buffers[name]
@@ -34,18 +33,3 @@ def _moved(value: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
     except TypeError:  # a device that knows no float64
         return fn(value.float())
     return moved if moved.dtype == value.dtype else value.to(moved.device)
-
-
-def positive(name: str, value: float | Tensor) -> float:
-    """The value as a float, refused unless it is finite and above zero."""
-    number = float(value)
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be positive and finite, got {number}")
-    return number
-
-
-def at_least_one(name: str, value: int) -> int:
-    """The value, refused unless it is a whole number of one or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return value

@@ -1,0 +1,162 @@
+"""Any model with a linear head becomes a gated one.
+
+>>> model = replace_head(model)                       # where the final nn.Linear stood, same call, same output shape
+>>> fit_head(model, loader)                           # bases, sigma, kappa from the model's own features
+>>> with model_head(model).record() as outs:
+...     logits = model(x)
+>>> loss = F.cross_entropy(logits, y) + model_head(model).penalty(outs[-1])
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gated_domains.backbones.finding import Inputs, call, evaluating, find_head
+from gated_domains.backbones.views import InputView, ManyLayers, ViewedHead
+from gated_domains.layer.experts import LinearExperts
+from gated_domains.layer.units import GatedDomainUnits
+
+Gating = Callable[..., Tensor] | Sequence[str]
+
+_FITTING_ROWS = 20_000
+
+
+def replace_head(
+    model: nn.Module,
+    head: Callable[..., GatedDomainUnits] = GatedDomainUnits,
+    *,
+    name: str | None = None,
+    gating: Gating | None = None,
+    example: Inputs | None = None,
+    verbose: bool = True,
+) -> nn.Module:
+    """Put units where the model's final linear layer stands, in place; says what it replaced.
+
+    ``head`` makes the units from their sizes: ``partial(GatedDomainUnits, num_bases=8)``, ``GatedDomainUnits.paper``.
+    With a shared expert the old weights stay in it, so that the model gives the same output as before until trained.
+
+    ``gating`` is the view that gates see when it is not the features: a callable of the model's inputs, or names of
+    layers whose channel statistics they see. Its width is measured on ``example``, a small input batch (a tensor, a
+    tuple of arguments, or a dict of keyword arguments), which also tells which layer is the head where names do not.
+    """
+    place, old = find_head(model, name=name, example=example)
+    make = head
+    if gating is not None:
+        if example is None:
+            raise ValueError("gating needs example=, a small input batch, to measure the width of the view")
+        view = InputView(model, gating) if callable(gating) else ManyLayers(model, gating)
+        make = partial(head, gating_features=_width(model, view, example))
+    units = make(old.in_features, old.out_features).to(old.weight)
+    _keep_weights(units, old)
+    new = units if gating is None else ViewedHead(units, view).to(old.weight.device)
+    new.train(old.training)
+    if verbose:
+        print(
+            f"replaced {place or 'the model'}: Linear({old.in_features} -> {old.out_features}) by "
+            f"{units.num_bases} gated domain units of {units.basis_size} vectors"
+            + (f", gates see a view of width {units.gating_features}" if gating is not None else "")
+        )
+    if not place:
+        return new
+    parent, _, child = place.rpartition(".")
+    setattr(model.get_submodule(parent), child, new)
+    return model
+
+
+def model_head(model: nn.Module) -> GatedDomainUnits:
+    """The units inside a model."""
+    found = {name: module for name, module in model.named_modules() if isinstance(module, GatedDomainUnits)}
+    if len(found) != 1:
+        raise ValueError(
+            f"{type(model).__name__} has {len(found)} layers of gated domain units {sorted(found)}, expected one; "
+            + ("put one there with replace_head(model)" if not found else "take the one you mean from the model")
+        )
+    return next(iter(found.values()))
+
+
+def fit_head(
+    model: nn.Module,
+    batches: Tensor | Iterable[Any],
+    *,
+    max_rows: int = _FITTING_ROWS,
+    seed: int = 0,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> GatedDomainUnits:
+    """Fit the units inside a model on what they will see: ``fit_bases`` on the model's own gating view.
+
+    ``batches`` is one input tensor or a loader; of a batch ``(inputs, targets, ...)`` the inputs are used. For other
+    settings call ``model_head(model).fit_bases(gating_rows(model, batches), sigma=...)``.
+    """
+    units = model_head(model)
+    viewed = next((m for m in model.modules() if isinstance(m, ViewedHead) and m.units is units), None)
+    if viewed is not None:
+        viewed.standardised.mean.zero_()
+        viewed.standardised.scale.fill_(1)
+    rows = gating_rows(model, batches, max_rows=max_rows)
+    if viewed is not None:
+        viewed.standardised.fit(rows)
+        rows = viewed.standardised(rows)
+    return units.fit_bases(rows, seed=seed, optimizer=optimizer)
+
+
+@torch.no_grad()
+def gating_rows(model: nn.Module, batches: Tensor | Iterable[Any], *, max_rows: int = _FITTING_ROWS) -> Tensor:
+    """The first rows (at most ``max_rows``) of the view that the units' gates see, with the model in eval mode."""
+    units = model_head(model)
+    rows: list[Tensor] = []
+
+    def keep(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> None:
+        view = args[1] if len(args) > 1 else kwargs.get("gating")
+        rows.append((args[0] if view is None else view).flatten(0, -2))
+
+    hook = units.register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        with evaluating(model):
+            for batch in _shown([batches] if isinstance(batches, Tensor) else batches):
+                call(model, _inputs(batch))
+                if sum(len(part) for part in rows) >= max_rows:
+                    break
+    finally:
+        hook.remove()
+    if not rows:
+        raise ValueError("no batch to take features from: batches is empty")
+    return torch.cat(rows)[:max_rows]
+
+
+def _keep_weights(units: GatedDomainUnits, old: nn.Linear) -> None:
+    shared = units.shared
+    if not isinstance(shared, LinearExperts) or shared.weight.shape[1:] != old.weight.shape:
+        return
+    with torch.no_grad():
+        shared.weight.copy_(old.weight.unsqueeze(0))
+        if shared.bias is not None:
+            shared.bias.copy_(torch.zeros_like(shared.bias) if old.bias is None else old.bias.unsqueeze(0))
+
+
+def _width(model: nn.Module, view: InputView | ManyLayers, example: Inputs) -> int:
+    with torch.no_grad(), evaluating(model):
+        call(model, example)
+        seen = view.take()
+    if seen.dim() != 2:
+        raise ValueError(f"a gating view has shape (batch, features), this one has {tuple(seen.shape)}")
+    return seen.shape[-1]
+
+
+def _inputs(batch: Any) -> Inputs:
+    """What the model is called with: a mapping or tensor as it is, of a pair (inputs, targets) the inputs."""
+    if isinstance(batch, Tensor | Mapping):
+        return batch
+    first = batch[0]
+    return first if isinstance(first, Tensor | Mapping | tuple) else (first,)
+
+
+def _shown(batches: Iterable[Any]) -> Iterable[Any]:
+    from rich.progress import track  # here, so that importing the package stays cheap
+
+    return track(batches, description="taking features", transient=True, disable=not sys.stderr.isatty())

@@ -1,0 +1,55 @@
+"""What the layer refuses, each with the value and the cure."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def positive(name: str, value: float | Tensor) -> float:
+    """The value as a float, refused unless it is finite and above zero."""
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be positive and finite, got {number}")
+    return number
+
+
+def at_least_one(name: str, value: int) -> int:
+    """The value, refused unless it is a whole number of one or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return value
+
+
+def not_negative(name: str, value: float) -> float:
+    """The value, refused unless it is finite and zero or more."""
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be finite and at least 0, got {value}")
+    return value
+
+
+def check_input(name: str, x: Tensor, width: int) -> None:
+    """Refuse what is no batch of that width, by shape and type: reading values would stall a GPU and break export."""
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {x.dtype}; convert them with .float()")
+    if x.dim() < 1 or x.shape[-1] != width:
+        raise ValueError(f"{name} must have width {width} in the last dimension, got shape {tuple(x.shape)}")
+    if any(size == 0 for size in x.shape[:-1]):
+        raise ValueError(f"{name} hold an empty batch, shape {tuple(x.shape)}: pass at least one row")
+
+
+def check_rows(x: Tensor, *, at_least: int = 1) -> Tensor:
+    """The rows, refused unless they are a floating-point matrix, finite, and enough."""
+    if x.dim() != 2:
+        raise ValueError(f"expected rows of features with shape (rows, features), got shape {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise TypeError(f"features must be floating point, got {x.dtype}; convert them with .float()")
+    if len(x) < at_least:
+        raise ValueError(f"{at_least} bases or clusters need at least {at_least} rows, got {len(x)}")
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        rows = int((~finite).any(-1).sum())
+        raise ValueError(f"features hold NaN or infinity in {rows} of {len(x)} rows; clean or drop those rows first")
+    return x

@@ -1,0 +1,160 @@
+"""What a layer of units takes from data: bases, sigma, kappa, coverage; and whether its gates then do anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from gated_domains.layer.checks import check_rows, positive
+from gated_domains.layer.coverage import Coverage
+from gated_domains.layer.fitting import (
+    Initialiser,
+    choose_num_bases,
+    kmeans_bases,
+    match_kappa,
+    median_sigma,
+    subsample,
+)
+from gated_domains.layer.gates import Gate, SoftmaxGate
+from gated_domains.layer.health import GateHealth, gate_health
+from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
+from gated_domains.layer.products import InnerProducts, inner_products, residual
+from gated_domains.layer.replicas import forget, on_first_rank
+
+_HEALTH_ROWS = 2_000
+_COVERAGE_ROWS = 20_000
+
+
+class FitsData(nn.Module):
+    """The part of ``GatedDomainUnits`` that looks at training data before and between epochs, never inside a step."""
+
+    bases: nn.Parameter
+    active: Bool[Tensor, " bases"]
+    kernel: KernelLike
+    gate: Gate
+    coverage: Coverage | None
+    auto: bool
+    max_bases: int
+    basis_size: int
+    gating_features: int
+    memory_budget: int
+
+    def fit_bases(
+        self,
+        features: Shaped[Tensor, "..."],
+        *,
+        initialiser: Initialiser = kmeans_bases,
+        sigma: float | None = None,
+        kappa: float | None = None,
+        entropy: float = 0.5,
+        seed: int = 0,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> Self:
+        """Take bases, sigma, kappa (and their number, for ``num_bases="auto"``) from the view that gates see.
+
+        sigma None: the median distance. kappa None: the one that gives gates a mean entropy of ``entropy * log M``.
+        Writes in place and clears what ``optimizer`` remembers of the bases; with several processes rank 0 fits and the
+        others receive. Warns (``GateWarning``) when the gates that result do little.
+        """
+
+        def fit() -> None:
+            # All that can be refused comes before the first write, so that an error leaves the layer as it was.
+            x = self._fitting_rows(features)
+            used = self._choose(x, seed)
+            bases = initialiser(check_rows(x, at_least=used), used, self.basis_size, seed)
+            width = self._width(x, sigma, seed)
+            sharpness = None if kappa is None else positive("kappa", kappa)
+            if not 0 < entropy < 1:
+                raise ValueError(f"entropy is a share of log M between 0 and 1, got {entropy}")
+
+            self.bases[:used] = bases.to(self.bases.dtype)
+            self.active.copy_(torch.arange(self.max_bases, device=self.active.device) < used)
+            if width is not None:
+                as_kernel(self.kernel).set_sigma(width)
+            if isinstance(self.gate, SoftmaxGate):
+                self.gate.set_kappa(sharpness or self._matched_kappa(self.gate, x, entropy, seed))
+            self._fit_coverage(x, seed)
+            self._health(x, seed).warn(stacklevel=4)
+
+        self._fit_everywhere(fit)
+        if optimizer is not None:
+            forget(optimizer, self.bases)
+        return self
+
+    def fit_sigma(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Self:
+        """Take sigma alone from the data, by the median heuristic, as the paper does for fine-tuning."""
+
+        def fit() -> None:
+            x = self._fitting_rows(features)
+            as_kernel(self.kernel).set_sigma(median_sigma(x, seed=seed))
+            self._health(x, seed).warn(stacklevel=4)
+
+        self._fit_everywhere(fit)
+        return self
+
+    def fit_coverage(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Self:
+        """Renew the coverage quantiles on training data, as is due after each epoch and before evaluation."""
+        self._fit_everywhere(lambda: self._fit_coverage(self._fitting_rows(features), seed))
+        return self
+
+    def health(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> GateHealth:
+        """Measure whether gates do anything on these rows of the gating view."""
+        return self._health(self._fitting_rows(features), seed)
+
+    @property
+    def num_bases(self) -> int:
+        """How many bases are in use."""
+        return int(self.active.sum())
+
+    @property
+    def active_bases(self) -> Float[Tensor, "bases size gating"]:
+        """The bases in use."""
+        return self.bases[self.active]
+
+    def _products(self, z: Tensor) -> InnerProducts:
+        return inner_products(self.kernel, z, self.bases, active=self.active, budget=self.memory_budget)
+
+    def _residual(self, own: InnerProducts) -> Tensor:
+        return residual(own, self.gate.explaining(own))
+
+    def _width(self, x: Tensor, sigma: float | None, seed: int) -> float | None:
+        if sigma is not None:
+            return positive("sigma", sigma)
+        # A callable of the user's has a width of its own, or none.
+        return None if isinstance(as_kernel(self.kernel), PairFunction) else median_sigma(x, seed=seed)
+
+    def _fitting_rows(self, features: Tensor) -> Tensor:
+        if features.dim() < 2 or features.shape[-1] != self.gating_features:
+            raise ValueError(
+                f"expected rows of the gating view with width {self.gating_features}, got shape {tuple(features.shape)}"
+            )
+        rows = check_rows(features.detach().flatten(0, -2))
+        return rows.to(self.bases.device, torch.promote_types(rows.dtype, torch.float32))
+
+    def _choose(self, x: Tensor, seed: int) -> int:
+        if self.auto:
+            return choose_num_bases(x, range(2, self.max_bases + 1), seed=seed)[0]
+        return self.num_bases
+
+    def _matched_kappa(self, gate: SoftmaxGate, x: Tensor, entropy: float, seed: int) -> float:
+        products = self._products(subsample(x, _HEALTH_ROWS, seed).to(self.bases.dtype))
+        return match_kappa(gate.similarity(products)[:, self.active], entropy=entropy)
+
+    def _fit_coverage(self, x: Tensor, seed: int) -> None:
+        if self.coverage is not None:
+            rows = subsample(x, _COVERAGE_ROWS, seed).to(self.bases.dtype)
+            self.coverage.fit(
+                torch.cat([self._residual(self._products(part)) for part in torch.split(rows, _HEALTH_ROWS)])
+            )
+
+    def _health(self, x: Tensor, seed: int) -> GateHealth:
+        products = self._products(subsample(x, _HEALTH_ROWS, seed).to(self.bases.dtype))
+        return gate_health(products, self.gate(products))
+
+    @torch.no_grad()
+    def _fit_everywhere(self, fit: Callable[[], None]) -> None:
+        on_first_rank(fit, [self.bases, *self.buffers()])
