@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from gated_domains.backbones.finding import Inputs, call, evaluating, find_head
-from gated_domains.backbones.views import InputView, ManyLayers, ViewedHead
+from gated_domains.backbones.views import InputView, ManyLayers, Standardised, ViewedHead
+from gated_domains.layer.checks import check_rows
 from gated_domains.layer.experts import LinearExperts
 from gated_domains.layer.units import GatedDomainUnits
 
@@ -95,14 +96,15 @@ def fit_head(
     """
     units = model_head(model)
     viewed = next((m for m in model.modules() if isinstance(m, ViewedHead) and m.units is units), None)
-    if viewed is not None:
-        viewed.standardised.mean.zero_()
-        viewed.standardised.scale.fill_(1)
     rows = gating_rows(model, batches, max_rows=max_rows)
-    if viewed is not None:
-        viewed.standardised.fit(rows)
-        rows = viewed.standardised(rows)
-    return units.fit_bases(rows, seed=seed, optimizer=optimizer)
+    if viewed is None:
+        return units.fit_bases(rows, seed=seed, optimizer=optimizer)
+    observed = check_rows(viewed.standardised.inverse(rows), at_least=2)
+    renewed = Standardised(units.gating_features).to(observed)
+    renewed.fit(observed)
+    units.fit_bases(renewed(observed), seed=seed, optimizer=optimizer)  # refuses before anything is written
+    viewed.standardised.take_from(renewed)
+    return units
 
 
 @torch.no_grad()

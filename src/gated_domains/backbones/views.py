@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gated_domains.layer.replicas import on_first_rank
 from gated_domains.layer.units import GatedDomainUnits
 
 _CHANNELS_SECOND = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d)
@@ -82,6 +83,14 @@ class Standardised(nn.Module):
 
     def forward(self, z: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
         return (z - self.mean) / self.scale
+
+    def inverse(self, z: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
+        """What was standardised, as it was before."""
+        return z * self.scale + self.mean
+
+    def take_from(self, other: Standardised) -> None:
+        """Copy another's mean and scale; with several processes, those of rank 0."""
+        on_first_rank(lambda: self.load_state_dict(other.state_dict()), [self.mean, self.scale])
 
     @torch.no_grad()
     def fit(self, z: Float[Tensor, "rows width"]) -> None:

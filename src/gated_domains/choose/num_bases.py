@@ -138,9 +138,9 @@ def _tsne(x: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     """The 2-D t-SNE embedding of the rows."""
     # A perplexity is a number of neighbours: the usual 30, fewer where the rows are few, never below one.
     perplexity = min(30.0, max(1.0, (len(x) - 1) / 3))
-    # The usual start, two principal components, does not exist for a single feature.
-    init = "pca" if x.shape[1] > 1 else "random"
-    embedding = TSNE(2, perplexity=perplexity, init=init, random_state=seed).fit_transform(x)
+    # Not the default start from principal components: with every row in use all runs would see one and the same
+    # embedding, and the spread would hide how much t-SNE itself moves.
+    embedding = TSNE(2, perplexity=perplexity, init="random", random_state=seed).fit_transform(x)
     return np.asarray(embedding, dtype=np.float64)
 
 

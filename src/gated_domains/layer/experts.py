@@ -52,8 +52,9 @@ class LinearExperts(Experts):
         self.activation = activation
 
     def forward(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch bases outputs"]:
-        bias = None if self.bias is None else self.bias.flatten()
-        outputs = F.linear(features, self.weight.flatten(0, 1), bias).reshape(-1, *self.weight.shape[:2])
+        # The bias apart: with it inside, cuBLAS takes twice as long for this shape (measured on an H200).
+        outputs = F.linear(features, self.weight.flatten(0, 1)).reshape(-1, *self.weight.shape[:2])
+        outputs = outputs if self.bias is None else outputs + self.bias
         return outputs if self.activation is None else self.activation(outputs)
 
     @torch.no_grad()
@@ -129,6 +130,18 @@ class StackedExperts(Experts):
         for name in self.parameter_names:
             if name.rpartition(".")[0] == last_module:
                 getattr(self, _key(name)).zero_()
+
+
+def start_at_zero(experts: Experts, in_features: int) -> None:
+    """Make experts deviations that begin as nothing, and check that they do."""
+    experts.start_at_zero()
+    with torch.no_grad():
+        largest = experts(torch.ones(1, in_features)).abs().amax()
+    if not largest.is_meta and float(largest) > 0:
+        raise ValueError(
+            f"deviations from a shared expert must start at zero, these give {float(largest):.3g}: their last activation "
+            "does not map 0 to 0; choose another activation, or shared=False"
+        )
 
 
 def _key(name: str) -> str:

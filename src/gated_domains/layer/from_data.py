@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from gated_domains.layer.checks import check_rows, positive
 from gated_domains.layer.coverage import Coverage
@@ -21,9 +21,11 @@ from gated_domains.layer.fitting import (
 )
 from gated_domains.layer.gates import Gate, SoftmaxGate
 from gated_domains.layer.health import GateHealth, gate_health
-from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
+from gated_domains.layer.kernels import KernelLike, as_kernel
 from gated_domains.layer.products import InnerProducts, inner_products, residual
 from gated_domains.layer.replicas import forget, on_first_rank
+
+Units = TypeVar("Units", bound="FitsData")
 
 _HEALTH_ROWS = 2_000
 _COVERAGE_ROWS = 20_000
@@ -44,7 +46,7 @@ class FitsData(nn.Module):
     memory_budget: int
 
     def fit_bases(
-        self,
+        self: Units,
         features: Shaped[Tensor, "..."],
         *,
         initialiser: Initialiser = kmeans_bases,
@@ -53,7 +55,7 @@ class FitsData(nn.Module):
         entropy: float = 0.5,
         seed: int = 0,
         optimizer: torch.optim.Optimizer | None = None,
-    ) -> Self:
+    ) -> Units:
         """Take bases, sigma, kappa (and their number, for ``num_bases="auto"``) from the view that gates see.
 
         sigma None: the median distance. kappa None: the one that gives gates a mean entropy of ``entropy * log M``.
@@ -85,18 +87,19 @@ class FitsData(nn.Module):
             forget(optimizer, self.bases)
         return self
 
-    def fit_sigma(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Self:
+    def fit_sigma(self: Units, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Units:
         """Take sigma alone from the data, by the median heuristic, as the paper does for fine-tuning."""
 
         def fit() -> None:
             x = self._fitting_rows(features)
             as_kernel(self.kernel).set_sigma(median_sigma(x, seed=seed))
+            self._fit_coverage(x, seed)
             self._health(x, seed).warn(stacklevel=4)
 
         self._fit_everywhere(fit)
         return self
 
-    def fit_coverage(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Self:
+    def fit_coverage(self: Units, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Units:
         """Renew the coverage quantiles on training data, as is due after each epoch and before evaluation."""
         self._fit_everywhere(lambda: self._fit_coverage(self._fitting_rows(features), seed))
         return self
@@ -116,16 +119,20 @@ class FitsData(nn.Module):
         return self.bases[self.active]
 
     def _products(self, z: Tensor) -> InnerProducts:
-        return inner_products(self.kernel, z, self.bases, active=self.active, budget=self.memory_budget)
+        bases = _filled(self.bases, self.active)
+        return inner_products(self.kernel, z, bases, active=self.active, budget=self.memory_budget)
 
     def _residual(self, own: InnerProducts) -> Tensor:
         return residual(own, self.gate.explaining(own))
 
     def _width(self, x: Tensor, sigma: float | None, seed: int) -> float | None:
+        """The width to set, None where the kernel has none that could be set."""
+        settable = as_kernel(self.kernel).has_width
+        if sigma is not None and not settable:
+            raise ValueError(f"sigma={sigma} cannot be set: {self.kernel!r} has no width of ours; leave sigma out")
         if sigma is not None:
             return positive("sigma", sigma)
-        # A callable of the user's has a width of its own, or none.
-        return None if isinstance(as_kernel(self.kernel), PairFunction) else median_sigma(x, seed=seed)
+        return median_sigma(x, seed=seed) if settable else None
 
     def _fitting_rows(self, features: Tensor) -> Tensor:
         if features.dim() < 2 or features.shape[-1] != self.gating_features:
@@ -158,3 +165,10 @@ class FitsData(nn.Module):
     @torch.no_grad()
     def _fit_everywhere(self, fit: Callable[[], None]) -> None:
         on_first_rank(fit, [self.bases, *self.buffers()])
+
+
+def _filled(bases: Float[Tensor, "bases size features"], active: Bool[Tensor, " bases"]) -> Tensor:
+    """The bases with the mean of those in use in every unused place: whatever lies there then disturbs no number."""
+    used = active[:, None, None]
+    total = torch.where(used, bases.detach(), 0).sum((0, 1))
+    return torch.where(used, bases, total / (active.sum() * bases.shape[1]))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gated_domains.layer.checks import positive
+from gated_domains.layer.checks import not_negative, positive
 from gated_domains.layer.products import InnerProducts
 from gated_domains.layer.scalars import Scalars
 
@@ -74,9 +74,7 @@ class ProjectionGate(Gate):
 
     def __init__(self, ridge: float | None = None) -> None:
         super().__init__()
-        if ridge is not None and not ridge >= 0:
-            raise ValueError(f"ridge must be None or at least 0, got {ridge}")
-        self.ridge = ridge
+        self.ridge = None if ridge is None else not_negative("ridge", ridge)
 
     def forward(self, products: InnerProducts) -> Float[Tensor, "*batch bases"]:
         if self.ridge is not None:
@@ -100,8 +98,9 @@ def exact_projection(products: InnerProducts, ridge: float = 0.0) -> Float[Tenso
         used = products.active
         gram = torch.where(used.unsqueeze(-1) & used, gram, identity)
         cross = cross * used
-    # solve_ex does not wait for the device to report success, so that a graph can capture it.
-    return torch.linalg.solve_ex(gram + ridge * identity, cross.unsqueeze(-1))[0].squeeze(-1)
+    # All samples as right-hand sides of one factorisation; solve_ex does not wait for the device to report success.
+    sides = cross.reshape(-1, cross.shape[-1]).mT
+    return torch.linalg.solve_ex(gram + ridge * identity, sides)[0].mT.reshape(cross.shape)
 
 
 def simplex(

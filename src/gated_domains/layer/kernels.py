@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -16,20 +15,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gated_domains.layer.checks import positive
+from gated_domains.layer.precision import at_least_float32, autocast_off
 from gated_domains.layer.scalars import Scalars
 
 KernelLike = Callable[[Tensor, Tensor], Tensor]
-
-# Squared distances below this share of the squared norms (times the machine epsilon) are rounding noise: they are 0.
-_NOISE = 16.0
 
 
 def squared_distances(
     x: Float[Tensor, "*lead rows features"], z: Float[Tensor, "*lead others features"]
 ) -> Float[Tensor, "*lead rows others"]:
     """``||x_i - z_j||^2``, by centring on the mean of z and then expanding the square."""
-    x, z = _at_least_float32(x), _at_least_float32(z)
-    with _autocast_off(x.device.type):
+    x, z = at_least_float32(x), at_least_float32(z)
+    with autocast_off(x):
         # Not torch.cdist: it loses all precision far from the origin and breaks export with a dynamic batch.
         centre = z.detach().mean(dim=-2, keepdim=True)
         return _ExpandedSquare.apply(x - centre, z - centre)  # type: ignore[no-untyped-call]
@@ -48,7 +45,7 @@ class _ExpandedSquare(torch.autograd.Function):
     def forward(x: Tensor, z: Tensor) -> Tensor:
         norms = _square_norms(x).unsqueeze(-1) + _square_norms(z).unsqueeze(-2)
         squared = norms - 2 * (x @ z.mT)
-        return squared.masked_fill(squared <= _NOISE * torch.finfo(x.dtype).eps * norms, 0)
+        return squared.masked_fill(squared <= _rounding(x) * norms, 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -58,13 +55,21 @@ class _ExpandedSquare(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, z = ctx.saved_tensors
         doubled = 2 * gradient
-        to_x = doubled.sum(-1, keepdim=True) * x - doubled @ z if ctx.needs_input_grad[0] else None
-        to_z = doubled.sum(-2).unsqueeze(-1) * z - doubled.mT @ x if ctx.needs_input_grad[1] else None
+        with autocast_off(x):
+            to_x = doubled.sum(-1, keepdim=True) * x - doubled @ z if ctx.needs_input_grad[0] else None
+            to_z = doubled.sum(-2).unsqueeze(-1) * z - doubled.mT @ x if ctx.needs_input_grad[1] else None
         return to_x, to_z
 
 
+def _rounding(x: Tensor) -> float:
+    """The share of the squared norms that rounding alone can leave of a distance of 0; grows as sqrt(features)."""
+    return (8 + math.sqrt(x.shape[-1])) * torch.finfo(x.dtype).eps
+
+
 def _square_norms(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=-1).square()
+    if torch.compiler.is_compiling():  # fused with its neighbours
+        return x.square().sum(-1)
+    return torch.linalg.vector_norm(x, dim=-1).square()  # one pass over x, where x * x would take two and a copy
 
 
 class Kernel(Scalars):
@@ -78,6 +83,11 @@ class Kernel(Scalars):
     def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
         """``k(x_i, x_i)``."""
         return torch.ones(x.shape[:-1], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+
+    @property
+    def has_width(self) -> bool:
+        """Whether ``set_sigma`` has something to set."""
+        return True
 
     def set_sigma(self, sigma: float | Tensor) -> None:
         """Write a new width, in place."""
@@ -199,10 +209,14 @@ class Average(Kernel):
     def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
         return torch.stack([cast(Kernel, member).diagonal(x) for member in self.members]).mean(0)
 
+    @property
+    def has_width(self) -> bool:
+        return all(isinstance(member, RadialKernel) for member in self.members)
+
     def set_sigma(self, sigma: float | Tensor) -> None:
         """Scale all widths alike, so that their geometric mean becomes sigma."""
         widths = [member for member in self.members if isinstance(member, RadialKernel)]
-        if len(widths) < len(self.members):
+        if not self.has_width:
             raise ValueError(f"only an average of radial kernels has one width to set, got {self}")
         centre = math.exp(sum(math.log(float(member.sigma)) for member in widths) / len(widths))
         factor = positive("sigma", sigma) / centre
@@ -230,6 +244,10 @@ class Scaled(Kernel):
         value = self.kernel.diagonal(x)
         return value * self.scale.to(value.dtype)
 
+    @property
+    def has_width(self) -> bool:
+        return self.kernel.has_width
+
     def set_sigma(self, sigma: float | Tensor) -> None:
         self.kernel.set_sigma(sigma)
 
@@ -253,6 +271,10 @@ class PairFunction(Kernel):
         own = torch.vmap(lambda row: self.function(row[None], row[None])[0, 0])(x.reshape(-1, x.shape[-1]))
         return own.reshape(x.shape[:-1])
 
+    @property
+    def has_width(self) -> bool:
+        return False
+
     def set_sigma(self, sigma: float | Tensor) -> None:
         raise ValueError(f"{self.function!r} has no width that data could set")
 
@@ -266,16 +288,6 @@ def _safe_root(squared: Tensor) -> tuple[Tensor, Tensor]:
     """Where the rows differ, and the distance there (1 elsewhere, so that no gradient becomes infinite)."""
     apart = squared > 0
     return apart, torch.sqrt(torch.where(apart, squared, 1.0))
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _autocast_off(device_type: str) -> AbstractContextManager[object]:
-    if torch.is_autocast_enabled(device_type):
-        return torch.autocast(device_type, enabled=False)
-    return nullcontext()
 
 
 KERNELS: dict[str, type[RadialKernel]] = {

@@ -5,7 +5,7 @@ The loss is the task's plus ``sum of lambda * penalty``. Inactive bases count no
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -13,13 +13,12 @@ from torch import Tensor
 
 from gated_domains.layer.gates import simplex
 from gated_domains.layer.products import InnerProducts, residual
+from gated_domains.layer.spectral import spectral_norm
 
 Target = Literal["diagonal", "identity"]
 
-# A matrix scaled by its largest row sum stays inside the range of float32 for this many squarings.
-_SQUARINGS_IN_RANGE = 4
 
-
+@runtime_checkable
 class Gated(Protocol):
     """What a penalty reads: a ``GatedOutput``, or anything that carries beta and products."""
 
@@ -57,9 +56,9 @@ def soft_orthogonality(out: Gated, target: Target = "diagonal") -> Float[Tensor,
     return _overlap(out.products, target).square().sum()
 
 
-def srip(out: Gated, target: Target = "diagonal", *, squarings: int = 16) -> Float[Tensor, ""]:
+def srip(out: Gated, target: Target = "diagonal") -> Float[Tensor, ""]:
     """The largest singular value of ``K - T``, by power iteration (no SVD, so that a graph can capture it)."""
-    return spectral_norm(_overlap(out.products, target), squarings=squarings)
+    return spectral_norm(_overlap(out.products, target))
 
 
 def mutual_coherence(out: Gated) -> Float[Tensor, ""]:
@@ -73,28 +72,8 @@ def distributional_variance(out: Gated) -> Float[Tensor, ""]:
     gram, active = out.products.gram, out.products.active
     used = torch.ones_like(gram[0]) if active is None else active.to(gram.dtype)
     count = used.sum()
-    return (out.products.norms * used).sum() / count - used @ gram @ used / count.square()
-
-
-def spectral_norm(symmetric: Float[Tensor, "size size"], *, squarings: int = 16) -> Float[Tensor, ""]:
-    """Largest ``|eigenvalue|`` of a symmetric matrix; its gradient is that of the leading eigenvector.
-
-    Squaring the matrix k times is 2^k steps of power iteration: 16 squarings leave a relative error below 1e-5
-    however close the second eigenvalue lies.
-    """
-    with torch.no_grad():
-        tiny = torch.finfo(symmetric.dtype).tiny
-        power = symmetric.detach()
-        for step in range(squarings):
-            if step % _SQUARINGS_IN_RANGE == 0:
-                power = power / power.abs().sum(0).max().clamp_min(tiny)  # at least the spectral norm, so <= 1 after
-            power = power @ power
-        column = power.abs().sum(0).argmax(keepdim=True)
-        leading = power.index_select(1, column)
-        leading = leading / torch.linalg.vector_norm(leading).clamp_min(tiny)
-        image = symmetric.detach() @ leading
-        image = image / torch.linalg.vector_norm(image).clamp_min(tiny)
-    return (image * (symmetric @ leading)).sum()
+    everywhere = (gram * used * used.unsqueeze(-1)).sum() / count.square()
+    return (out.products.norms * used).sum() / count - everywhere
 
 
 def _overlap(products: InnerProducts, target: Target) -> Tensor:

@@ -8,7 +8,7 @@ gram[j, l]      = <mu_j, mu_l>      = mean_nm k(v_jn, v_lm)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
+from gated_domains.layer.precision import autocast_off
+from gated_domains.layer.transforms import inside_transform
 
 # How much memory one block of kernel values may take before the work is cut into chunks of bases.
 MEMORY_BUDGET = 256 * 2**20
@@ -44,10 +46,17 @@ def inner_products(
     budget: int = MEMORY_BUDGET,
 ) -> InnerProducts:
     """The inner products of every row of x with every basis."""
+    vectors = bases.flatten(0, 1)
+    if bases.requires_grad and not x.requires_grad:
+        # Apart, so that no gradient of frozen features is computed only to be thrown away.
+        cross, to_vectors = (mean_kernel(kernel, rows, bases, budget=budget) for rows in (x, vectors))
+    else:
+        both = mean_kernel(kernel, torch.cat([x, vectors]), bases, budget=budget)
+        cross, to_vectors = both[: x.shape[0]], both[x.shape[0] :]
     return InnerProducts(
         self_product=as_kernel(kernel).diagonal(x),
-        cross=mean_kernel(kernel, x, bases, budget=budget),
-        gram=gram_matrix(kernel, bases, budget=budget),
+        cross=cross,
+        gram=to_vectors.reshape(*bases.shape[:2], -1).mean(1),
         active=active,
     )
 
@@ -64,18 +73,11 @@ def pooled(
 
     ``weights`` default to the plain mean; they are normalised to sum to one.
     """
-    w = torch.ones(x.shape[0], device=x.device) if weights is None else weights
-    w = (w / w.sum()).to(products.cross.dtype)
+    w = products.cross.new_ones(x.shape[0]) if weights is None else weights.to(products.cross.dtype)
+    w = w / w.sum()
     to_all = mean_kernel(kernel, x, x.unsqueeze(1), budget=budget)
-    return products._replace(self_product=(w @ to_all @ w)[None], cross=(w @ products.cross)[None])
-
-
-def gram_matrix(
-    kernel: KernelLike, bases: Float[Tensor, "bases size features"], *, budget: int = MEMORY_BUDGET
-) -> Float[Tensor, "bases bases"]:
-    """``<mu_j, mu_l>`` for all pairs of bases."""
-    rows = mean_kernel(kernel, bases.flatten(0, 1), bases, budget=budget)
-    return rows.reshape(*bases.shape[:2], -1).mean(1)
+    with autocast_off(w):
+        return products._replace(self_product=(w @ to_all @ w)[None], cross=(w @ products.cross)[None])
 
 
 def mean_kernel(
@@ -100,8 +102,42 @@ def mean_kernel(
 def residual(products: InnerProducts, beta: Float[Tensor, "*batch bases"]) -> Float[Tensor, "*batch"]:
     """``||phi(x_i) - sum_j beta_ij mu_j||^2``: what the bases cannot express of a sample."""
     explained = (beta * products.cross).sum(-1)
-    spread = ((beta @ products.gram) * beta).sum(-1)
+    with autocast_off(beta):
+        spread = _QuadraticForm.apply(beta, products.gram)  # type: ignore[no-untyped-call]
     return products.self_product - 2 * explained + spread
+
+
+class _QuadraticForm(torch.autograd.Function):
+    """``beta_i' gram beta_i`` for every i.
+
+    Compiled, the small products with gram become loops inside neighbouring kernels; only the sum over the batch in the
+    gradient of gram stays a matrix product. Eager code keeps matrix products, which write (batch, bases) and no more.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(beta: Tensor, gram: Tensor) -> Tensor:
+        return (_times(beta, gram) * beta).sum(-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        beta, gram = ctx.saved_tensors
+        weighted = gradient.unsqueeze(-1) * beta
+        with autocast_off(beta):
+            return _times(weighted, gram + gram.mT), _rows(weighted).mT @ _rows(beta)
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1])
+
+
+def _times(beta: Tensor, symmetric: Tensor) -> Tensor:
+    return (beta.unsqueeze(-2) * symmetric).sum(-1) if torch.compiler.is_compiling() else beta @ symmetric
 
 
 def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) -> int:
@@ -114,7 +150,6 @@ def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) ->
 
 
 def _recomputed(block: Callable[[Tensor, Tensor], Tensor], x: Tensor, some: Tensor) -> Tensor:
-    inside_transform = torch._C._functorch.peek_interpreter_stack() is not None  # checkpoint's hooks fail in there
-    if inside_transform or not torch.is_grad_enabled():
+    if inside_transform() or not torch.is_grad_enabled():
         return block(x, some)
     return cast(Tensor, checkpoint(block, x, some, use_reentrant=False))

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def on_first_rank(fit: Callable[[], None], state: Sequence[Tensor]) -> None:
+def on_first_rank(fit: Callable[[], object], state: Sequence[Tensor]) -> None:
     """Run ``fit`` on rank 0 and broadcast the tensors it wrote; a failure there is raised everywhere."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         fit()

@@ -5,13 +5,14 @@ A head without a task mixes raw outputs, as ``nn.Linear`` would give them; a tas
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 
+@runtime_checkable
 class Predicted(Protocol):
     """What a task reads of a ``GatedOutput``."""
 
@@ -45,7 +46,7 @@ class MultiClass(Task):
 
     def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
         weight = None if self.class_weight is None else self.class_weight.to(out.prediction)
-        return F.cross_entropy(out.prediction.flatten(0, -2), target.flatten(), weight=weight)
+        return F.cross_entropy(out.prediction.reshape(-1, out.prediction.shape[-1]), target.flatten(), weight=weight)
 
     def read(self, out: Predicted) -> Tensor:
         return out.prediction.softmax(-1)

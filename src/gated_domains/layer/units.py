@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gated_domains.layer import penalties
 from gated_domains.layer.checks import at_least_one, check_input, not_negative
 from gated_domains.layer.coverage import Coverage
-from gated_domains.layer.experts import ExpertsFactory, LinearExperts
+from gated_domains.layer.experts import ExpertsFactory, LinearExperts, start_at_zero
 from gated_domains.layer.fitting import paper_normal
 from gated_domains.layer.from_data import FitsData
 from gated_domains.layer.gates import GATES, CosineGate, Gate, ProjectionGate, SoftmaxGate, simplex
@@ -71,7 +71,9 @@ class GatedDomainUnits(FitsData):
         super().__init__()
         self.in_features = at_least_one("in_features", in_features)
         self.out_features = at_least_one("out_features", out_features)
-        self.gating_features = at_least_one("gating_features", gating_features or in_features)
+        self.gating_features = at_least_one(
+            "gating_features", in_features if gating_features is None else gating_features
+        )
         self.basis_size = at_least_one("basis_size", basis_size)
         self.auto = num_bases == "auto"
         self.max_bases, used = _room(num_bases, max_bases)
@@ -92,7 +94,7 @@ class GatedDomainUnits(FitsData):
         self.experts = experts(self.max_bases, self.in_features, numbers)
         self.shared = experts(1, self.in_features, numbers) if shared else None
         if shared:
-            self.experts.start_at_zero()
+            start_at_zero(self.experts, self.in_features)
         self.coverage = Coverage() if shared and coverage else None
         self._records: list[list[GatedOutput]] = []
 
@@ -238,7 +240,8 @@ class GatedDomainUnits(FitsData):
         outputs = self.experts(x)
         if isinstance(self.task, ProbabilisticRegression):
             if self.shared is not None:
-                outputs = self.shared(x) + (outputs if covered is None else outputs * covered[:, None, None])
+                scale = None if covered is None else covered.to(outputs.dtype)[:, None, None]
+                outputs = self.shared(x) + (outputs if scale is None else outputs * scale)
             weights = simplex(beta, self.active).to(outputs.dtype)
             return match_moments(weights, *self.task.moments(outputs))
         mixed = (beta.to(outputs.dtype).unsqueeze(-1) * outputs).sum(-2)

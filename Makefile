@@ -1,0 +1,54 @@
+# Every target sets up what it needs by itself; nothing has to be activated.
+PYTHON ?= python3
+VENV := .venv
+EXTRAS_VENV := .venv-extras
+RUN := $(VENV)/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test test-extras test-all lint types bench format clean
+
+help:  ## what there is to make
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+demo: $(VENV)/ready  ## train a linear and a gated head, compare them on an unseen shift, draw the gates
+	$(RUN)/python examples/first_head.py
+
+test: $(VENV)/ready  ## all that runs in minutes
+	$(RUN)/python -m pytest -m "not slow and not extras"
+
+test-extras: $(EXTRAS_VENV)/ready  ## what needs the packages of the extras
+	$(EXTRAS_VENV)/bin/python -m pytest -m extras
+
+test-all: $(VENV)/ready test-extras  ## everything, the slow tests too
+	$(RUN)/python -m pytest -m "not extras"
+
+lint: $(VENV)/ready  ## style, spelling, import direction
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/codespell
+	$(RUN)/lint-imports
+
+types: $(VENV)/ready  ## mypy, strict
+	$(RUN)/mypy
+
+bench: $(VENV)/ready  ## what the layer costs, beside a literal loop and bare linear layers
+	$(RUN)/python benchmarks/layer.py
+
+format: $(VENV)/ready  ## put files into shape
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+clean:  ## remove the environments and what tools left behind
+	rm -rf $(VENV) $(EXTRAS_VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/ready: pyproject.toml
+	@echo "setting up $(VENV) (a few minutes, once)"
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python $(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(EXTRAS_VENV)/ready: pyproject.toml
+	@echo "setting up $(EXTRAS_VENV) (a few minutes, once)"
+	$(PYTHON) -m venv $(EXTRAS_VENV)
+	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds]' timm
+	@touch $@
