@@ -90,9 +90,6 @@ def test_a_batch_of_another_size_is_compiled_too():
     assert_runs("assert_compiles(head_with(), sizes=(20, 7, 33, 1), backend='aot_eager')")
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a module-level float inside an autograd function becomes symbolic"
-)
 def test_a_dynamic_batch_is_compiled_from_the_start():
     assert_runs("assert_compiles(head_with(), sizes=(20, 7), backend='aot_eager', dynamic=True)")
 

@@ -64,9 +64,6 @@ def test_mlp_experts_are_exported_with_a_dynamic_batch():
     assert_exports(fitted(experts=MLPExperts), rows(5), rows)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=RuntimeError, reason="the vmap over stacked states leaves a fake constant behind"
-)
 def test_stacked_experts_are_exported_with_a_dynamic_batch():
     assert_exports(fitted(experts=partial(StackedExperts, factory=nn.Linear)), rows(5), rows)
 
@@ -122,11 +119,6 @@ torch.testing.assert_close(program(x), head(x), rtol=1e-4, atol=1e-5)
 """
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="under dynamo the batch size is no torch.SymInt, so the chunk size guards it",
-)
 def test_a_layer_is_exported_by_the_strict_tracer_too():
     # In a process of its own: this tracer reads the code, and would read that of the run-time shape checks too.
     done = subprocess.run([sys.executable, "-c", STRICT], capture_output=True, text=True)

@@ -35,18 +35,6 @@ SETTINGS = {
 }
 in_every_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 
-# Those that solve with the Gram matrix: the projection for its coverage, the exact one for its gates too.
-unmapped_gram = pytest.mark.xfail(
-    strict=True, raises=RuntimeError, reason="solve_ex has no right vmap rule for a matrix that is not mapped over"
-)
-in_every_setting_over_rows = pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param(settings, id=name, marks=unmapped_gram if name in ("projection", "exact") else ())
-        for name, settings in SETTINGS.items()
-    ],
-)
-
 
 def head_with(settings, seed: int = 0) -> GatedDomainUnits:
     torch.manual_seed(seed)
@@ -63,14 +51,14 @@ def loss_of(head: GatedDomainUnits, state, x: torch.Tensor, y: torch.Tensor) -> 
     return F.mse_loss(functional_call(head, state, (x,)), y)
 
 
-@in_every_setting_over_rows
+@in_every_setting
 def test_vmap_over_a_leading_axis_equals_a_loop(settings):
     head, x = head_with(settings), torch.randn(5, 7, 4).double()
     loop = torch.stack([head(batch) for batch in x])
     torch.testing.assert_close(vmap(head)(x), loop, rtol=1e-9, atol=1e-9)
 
 
-@in_every_setting_over_rows
+@in_every_setting
 def test_gradients_sample_by_sample_equal_a_loop(settings):
     head, x, y = head_with(settings), torch.randn(6, 4).double(), torch.randn(6, 2).double()
     parameters = {name: value.detach() for name, value in head.named_parameters()}

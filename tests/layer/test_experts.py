@@ -165,12 +165,3 @@ def test_units_of_any_experts_begin_as_their_shared_expert(factory):
     head = GatedDomainUnits(WIDTH, OUTPUTS, experts=factory).eval()
     x = torch.randn(4, WIDTH)
     torch.testing.assert_close(head(x), head.shared(x).squeeze(1), rtol=0, atol=0)
-
-
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="start_at_zero zeroes parameters, and activation(0) need not be 0"
-)
-def test_experts_with_an_activation_that_is_not_zero_at_zero_still_start_at_zero():
-    experts = LinearExperts(BASES, WIDTH, OUTPUTS, activation=torch.sigmoid)
-    experts.start_at_zero()
-    assert (experts(torch.randn(4, WIDTH)) == 0).all()

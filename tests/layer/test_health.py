@@ -170,9 +170,6 @@ def test_asking_for_health_warns_of_nothing_and_changes_nothing():
     assert all(torch.equal(before[name], value) for name, value in head.state_dict().items())
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="stacklevel does not count the frames of torch.no_grad and fit_bases"
-)
 def test_a_warning_points_to_the_line_that_called_fit_bases(tmp_path: Path):
     script = tmp_path / "user_script.py"
     script.write_text(

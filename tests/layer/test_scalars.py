@@ -101,11 +101,6 @@ def test_buffers_that_are_no_scalars_are_cast_as_usual():
     assert module.width.dtype == torch.float64
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AttributeError,
-    reason="Scalars._apply takes the buffers out and does not put them back when fn raises",
-)
 def test_scalars_are_still_there_after_a_move_that_failed():
     def refuses(_: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("no such device")

@@ -27,7 +27,8 @@ def find_head(model: nn.Module, *, name: str | None = None, example: Inputs | No
         if name not in layers:
             raise ValueError(f"{type(model).__name__} has no nn.Linear named {name!r}; it has {_listed(layers)}")
         return name, layers[name]
-    found = _returned(model, layers, example) if example is not None else _terminal(model, layers)
+    found = _returned(model, layers, example) if example is not None else {}
+    found = found or _terminal(model, layers)
     if len(found) != 1:
         what = "no layer that is clearly the head" if not found else f"{len(found)} layers that could be the head"
         raise ValueError(

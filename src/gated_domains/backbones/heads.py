@@ -51,11 +51,15 @@ def replace_head(
     if gating is not None:
         if example is None:
             raise ValueError("gating needs example=, a small input batch, to measure the width of the view")
+        if not place:
+            raise ValueError(
+                "a bare nn.Linear has no view to offer: build GatedDomainUnits and pass gating= at each call"
+            )
         view = InputView(model, gating) if callable(gating) else ManyLayers(model, gating)
         make = partial(head, gating_features=_width(model, view, example))
     units = make(old.in_features, old.out_features).to(old.weight)
     _keep_weights(units, old)
-    new = units if gating is None else ViewedHead(units, view).to(old.weight.device)
+    new = units if gating is None else ViewedHead(units, view)
     new.train(old.training)
     if verbose:
         print(
@@ -83,7 +87,7 @@ def model_head(model: nn.Module) -> GatedDomainUnits:
 
 def fit_head(
     model: nn.Module,
-    batches: Tensor | Iterable[Any],
+    batches: Tensor | Mapping[str, Any] | Iterable[Any],
     *,
     max_rows: int = _FITTING_ROWS,
     seed: int = 0,
@@ -91,8 +95,8 @@ def fit_head(
 ) -> GatedDomainUnits:
     """Fit the units inside a model on what they will see: ``fit_bases`` on the model's own gating view.
 
-    ``batches`` is one input tensor or a loader; of a batch ``(inputs, targets, ...)`` the inputs are used. For other
-    settings call ``model_head(model).fit_bases(gating_rows(model, batches), sigma=...)``.
+    ``batches`` is one input (a tensor, or a dict of keyword arguments) or a loader; of a batch ``(inputs, targets, ...)``
+    the inputs are used. For other settings call ``model_head(model).fit_bases(gating_rows(model, batches), sigma=...)``.
     """
     units = model_head(model)
     viewed = next((m for m in model.modules() if isinstance(m, ViewedHead) and m.units is units), None)
@@ -108,7 +112,9 @@ def fit_head(
 
 
 @torch.no_grad()
-def gating_rows(model: nn.Module, batches: Tensor | Iterable[Any], *, max_rows: int = _FITTING_ROWS) -> Tensor:
+def gating_rows(
+    model: nn.Module, batches: Tensor | Mapping[str, Any] | Iterable[Any], *, max_rows: int = _FITTING_ROWS
+) -> Tensor:
     """The first rows (at most ``max_rows``) of the view that the units' gates see, with the model in eval mode."""
     units = model_head(model)
     rows: list[Tensor] = []
@@ -120,7 +126,7 @@ def gating_rows(model: nn.Module, batches: Tensor | Iterable[Any], *, max_rows: 
     hook = units.register_forward_pre_hook(keep, with_kwargs=True)
     try:
         with evaluating(model):
-            for batch in _shown([batches] if isinstance(batches, Tensor) else batches):
+            for batch in _shown([batches] if isinstance(batches, Tensor | Mapping) else batches):
                 call(model, _inputs(batch))
                 if sum(len(part) for part in rows) >= max_rows:
                     break
@@ -142,11 +148,15 @@ def _keep_weights(units: GatedDomainUnits, old: nn.Linear) -> None:
 
 
 def _width(model: nn.Module, view: InputView | ManyLayers, example: Inputs) -> int:
-    with torch.no_grad(), evaluating(model):
-        call(model, example)
-        seen = view.take()
-    if seen.dim() != 2:
-        raise ValueError(f"a gating view has shape (batch, features), this one has {tuple(seen.shape)}")
+    try:
+        with torch.no_grad(), evaluating(model):
+            call(model, example)
+            seen = view.take()
+        if seen.dim() != 2:
+            raise ValueError(f"a gating view has shape (batch, features), this one has {tuple(seen.shape)}")
+    except Exception:
+        view.stop()  # a model whose view is refused is left as it was
+        raise
     return seen.shape[-1]
 
 
@@ -154,8 +164,12 @@ def _inputs(batch: Any) -> Inputs:
     """What the model is called with: a mapping or tensor as it is, of a pair (inputs, targets) the inputs."""
     if isinstance(batch, Tensor | Mapping):
         return batch
+    if not isinstance(batch, tuple | list):
+        return (batch,)  # an object of some library, a batch of graphs for one
     first = batch[0]
-    return first if isinstance(first, Tensor | Mapping | tuple) else (first,)
+    if isinstance(first, tuple | list):
+        return tuple(first)
+    return first if isinstance(first, Tensor | Mapping) else (first,)
 
 
 def _shown(batches: Iterable[Any]) -> Iterable[Any]:

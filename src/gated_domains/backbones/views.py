@@ -7,52 +7,66 @@ and nothing is back-propagated through it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from gated_domains.layer.precision import at_least_float32
 from gated_domains.layer.replicas import on_first_rank
 from gated_domains.layer.units import GatedDomainUnits
 
 _CHANNELS_SECOND = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d)
 
 
-class InputView(nn.Module):
+class Observer(nn.Module):
+    """Something seen by a hook while the model runs, to be taken once at its end."""
+
+    hook: RemovableHandle
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: Tensor | None = None
+
+    def take(self) -> Tensor:
+        """What was seen; it is not kept."""
+        held, self.held = self.held, None
+        if held is None:
+            raise RuntimeError("the gating view was not observed: call the whole model, not its head alone")
+        return held
+
+    def stop(self) -> None:
+        """Observe no more."""
+        self.hook.remove()
+
+
+class InputView(Observer):
     """A callable of the model's inputs."""
 
     def __init__(self, model: nn.Module, function: Callable[..., Tensor]) -> None:
         super().__init__()
         self.function = function
-        self.held: Tensor | None = None
-        model.register_forward_pre_hook(self.observe, with_kwargs=True)
+        self.hook = model.register_forward_pre_hook(self.observe, with_kwargs=True)
 
     def observe(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with torch.no_grad():
             self.held = self.function(*args, **kwargs)
 
-    def take(self) -> Tensor:
-        return _taken(self)
 
-
-class LayerStatistics(nn.Module):
+class LayerStatistics(Observer):
     """Mean and log standard deviation of every channel of one layer's output."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.held: Tensor | None = None
-        layer.register_forward_hook(self.observe)
+        self.hook = layer.register_forward_hook(self.observe)
 
     def observe(self, layer: nn.Module, _: tuple[Any, ...], output: Any) -> None:
         first = output[0] if isinstance(output, tuple | list) else output
+        channels_second = first.dim() != 3 or isinstance(layer, _CHANNELS_SECOND)
         with torch.no_grad():
-            self.held = channel_statistics(
-                first, channels_second=first.dim() != 3 or isinstance(layer, _CHANNELS_SECOND)
-            )
-
-    def take(self) -> Tensor:
-        return _taken(self)
+            self.held = channel_statistics(first, channels_second=channels_second)
 
 
 class ManyLayers(nn.Module):
@@ -67,7 +81,11 @@ class ManyLayers(nn.Module):
         self.layers = nn.ModuleList(LayerStatistics(known[name]) for name in names)
 
     def take(self) -> Tensor:
-        return torch.cat([layer.take() for layer in self.layers], dim=-1)  # type: ignore[operator]
+        return torch.cat([cast(Observer, layer).take() for layer in self.layers], dim=-1)
+
+    def stop(self) -> None:
+        for layer in self.layers:
+            cast(Observer, layer).stop()
 
 
 class Standardised(nn.Module):
@@ -106,7 +124,7 @@ class ViewedHead(nn.Module):
         super().__init__()
         self.units = units
         self.view = view
-        self.standardised = Standardised(units.gating_features)
+        self.standardised = Standardised(units.gating_features).to(at_least_float32(units.bases.detach()))
 
     def forward(self, features: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch outputs"]:
         gating = self.standardised(self.view.take().to(self.standardised.mean.dtype))
@@ -121,12 +139,5 @@ def channel_statistics(
     if maps.dim() == 2:
         return maps
     flat = maps.flatten(2) if channels_second else maps.flatten(1, -2).mT
-    flat = flat.float()
+    flat = at_least_float32(flat)
     return torch.cat([flat.mean(-1), (flat.var(-1, correction=0) + 1e-6).log() / 2], dim=-1)
-
-
-def _taken(view: InputView | LayerStatistics) -> Tensor:
-    held, view.held = view.held, None
-    if held is None:
-        raise RuntimeError("the gating view was not observed: call the whole model, not its head alone")
-    return held

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gated_domains.layer.scalars import Scalars
+from gated_domains.layer.scalars import Scalars, shown
 
 # torch.quantile refuses more values than this.
 _QUANTILE_LIMIT = 2**24
@@ -42,4 +42,4 @@ class Coverage(Scalars):
         self.q97.copy_(q97)
 
     def extra_repr(self) -> str:
-        return f"q50={self.q50.item():.4g}, q97={self.q97.item():.4g}"
+        return f"q50={shown(self.q50)}, q97={shown(self.q97)}"

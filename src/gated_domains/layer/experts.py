@@ -103,6 +103,7 @@ class StackedExperts(Experts):
         self, num_bases: int, in_features: int, out_features: int, *, factory: Callable[[int, int], nn.Module]
     ) -> None:
         super().__init__()
+        self.num_bases = num_bases
         modules = [factory(in_features, out_features) for _ in range(num_bases)]
         parameters, buffers = stack_module_state(modules)
         self.parameter_names, self.buffer_names = list(parameters), list(buffers)
@@ -117,12 +118,13 @@ class StackedExperts(Experts):
         def one(state: dict[str, Tensor]) -> Tensor:
             return cast(Tensor, functional_call(self.skeleton[0], state, (features,)))
 
+        if self.skeleton[0].training != self.training:
+            self.skeleton[0].train(self.training)
         state = {name: getattr(self, _key(name)) for name in self.parameter_names + self.buffer_names}
+        if torch.compiler.is_compiling():  # a graph unrolls the loop; export does not get through vmap
+            members = range(self.num_bases)
+            return torch.stack([one({name: value[j] for name, value in state.items()}) for j in members], dim=1)
         return torch.vmap(one, out_dims=1, randomness="different")(state)
-
-    def train(self, mode: bool = True) -> StackedExperts:
-        self.skeleton[0].train(mode)
-        return super().train(mode)
 
     @torch.no_grad()
     def start_at_zero(self) -> None:
@@ -139,8 +141,8 @@ def start_at_zero(experts: Experts, in_features: int) -> None:
         largest = experts(torch.ones(1, in_features)).abs().amax()
     if not largest.is_meta and float(largest) > 0:
         raise ValueError(
-            f"deviations from a shared expert must start at zero, these give {float(largest):.3g}: their last activation "
-            "does not map 0 to 0; choose another activation, or shared=False"
+            f"deviations from a shared expert must start at zero, these give {float(largest):.3g}: their last "
+            "activation does not map 0 to 0; choose another activation, or shared=False"
         )
 
 

@@ -68,7 +68,7 @@ def choose_num_bases(
     if not tried:
         raise ValueError(f"no candidate lies between 2 and {len(x) - 1} clusters for {len(x)} rows, got {wanted}")
     scores = {k: davies_bouldin(x, kmeans(x, k, seed=seed)[1]) for k in tried}
-    return min(scores, key=scores.__getitem__), scores
+    return min(scores, key=lambda k: math.inf if math.isnan(scores[k]) else scores[k]), scores
 
 
 def kmeans_bases(

@@ -80,7 +80,7 @@ class FitsData(nn.Module):
             if isinstance(self.gate, SoftmaxGate):
                 self.gate.set_kappa(sharpness or self._matched_kappa(self.gate, x, entropy, seed))
             self._fit_coverage(x, seed)
-            self._health(x, seed).warn(stacklevel=4)
+            self._health(x, seed).warn()
 
         self._fit_everywhere(fit)
         if optimizer is not None:
@@ -94,7 +94,7 @@ class FitsData(nn.Module):
             x = self._fitting_rows(features)
             as_kernel(self.kernel).set_sigma(median_sigma(x, seed=seed))
             self._fit_coverage(x, seed)
-            self._health(x, seed).warn(stacklevel=4)
+            self._health(x, seed).warn()
 
         self._fit_everywhere(fit)
         return self

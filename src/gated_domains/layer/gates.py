@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gated_domains.layer.checks import not_negative, positive
 from gated_domains.layer.products import InnerProducts
-from gated_domains.layer.scalars import Scalars
+from gated_domains.layer.scalars import Scalars, shown
 
 
 class Gate(Scalars):
@@ -47,7 +47,7 @@ class SoftmaxGate(Gate):
         self.kappa.fill_(positive("kappa", kappa))
 
     def extra_repr(self) -> str:
-        return f"kappa={self.kappa.item():.4g}"
+        return f"kappa={shown(self.kappa)}"
 
 
 class CosineGate(SoftmaxGate):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 
@@ -66,10 +67,13 @@ class GateHealth:
             )
         return found
 
-    def warn(self, stacklevel: int = 2) -> None:
-        """One warning for each finding."""
+    def warn(self) -> None:
+        """One warning for each finding, pointing at the line outside this package that led here."""
+        level, frame = 1, sys._getframe()
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("gated_domains.", "torch.")):
+            level, frame = level + 1, frame.f_back
         for finding in self.findings():
-            warnings.warn(finding, GateWarning, stacklevel=stacklevel + 1)
+            warnings.warn(finding, GateWarning, stacklevel=level)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gated_domains.layer.checks import positive
 from gated_domains.layer.precision import at_least_float32, autocast_off
-from gated_domains.layer.scalars import Scalars
+from gated_domains.layer.scalars import Scalars, shown
 
 KernelLike = Callable[[Tensor, Tensor], Tensor]
 
@@ -123,7 +123,7 @@ class RadialKernel(Kernel):
         return self.sigma.to(like.dtype)
 
     def extra_repr(self) -> str:
-        return f"sigma={self.sigma.item():.4g}"
+        return f"sigma={shown(self.sigma)}"
 
 
 class Gaussian(RadialKernel):
@@ -155,7 +155,7 @@ class RationalQuadratic(RadialKernel):
         return torch.exp(-alpha * torch.log1p(squared / (2 * alpha * self.width(squared).square())))
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, alpha={self.alpha.item():.4g}"
+        return f"{super().extra_repr()}, alpha={shown(self.alpha)}"
 
 
 class Matern32(RadialKernel):
@@ -252,7 +252,7 @@ class Scaled(Kernel):
         self.kernel.set_sigma(sigma)
 
     def extra_repr(self) -> str:
-        return f"scale={self.scale.item():.4g}"
+        return f"scale={shown(self.scale)}"
 
 
 class PairFunction(Kernel):

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
 from gated_domains.layer.precision import autocast_off
-from gated_domains.layer.transforms import inside_transform
+from gated_domains.layer.transforms import exporting, inside_transform
 
 # How much memory one block of kernel values may take before the work is cut into chunks of bases.
 MEMORY_BUDGET = 256 * 2**20
@@ -141,7 +141,7 @@ def _times(beta: Tensor, symmetric: Tensor) -> Tensor:
 
 
 def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) -> int:
-    if isinstance(x.shape[0], torch.SymInt):  # a guard on the batch size would forbid export with a dynamic batch
+    if exporting():
         return bases.shape[0]
     # A callable of the user's may well broadcast (rows, size, features); ours never do.
     width = bases.shape[-1] if isinstance(as_kernel(kernel), PairFunction) else 1

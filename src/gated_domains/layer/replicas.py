@@ -32,6 +32,6 @@ def on_first_rank(fit: Callable[[], object], state: Sequence[Tensor]) -> None:
 
 def forget(optimizer: torch.optim.Optimizer, parameter: Tensor) -> None:
     """Zero what the optimiser remembers of a parameter that was just rewritten."""
-    for value in optimizer.state.get(parameter, {}).values():
-        if isinstance(value, Tensor):
+    for name, value in optimizer.state.get(parameter, {}).items():
+        if isinstance(value, Tensor) and name != "step_size":  # Rprop's, which would never grow again from 0
             value.zero_()

@@ -21,10 +21,17 @@ class Scalars(nn.Module):
         exact = {name: value for name, value in self._buffers.items() if value is not None and value.dim() == 0}
         for name in exact:
             del self._buffers[name]
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, value in exact.items():
-            self._buffers[name] = _moved(value, fn)
+        try:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        finally:
+            self._buffers.update(exact)
+        self._buffers.update({name: _moved(value, fn) for name, value in exact.items()})
         return self
+
+
+def shown(value: Tensor) -> str:
+    """A scalar as a person reads it."""
+    return "?" if value.is_meta else f"{value.item():.4g}"
 
 
 def _moved(value: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:

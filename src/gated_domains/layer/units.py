@@ -224,6 +224,9 @@ class GatedDomainUnits(FitsData):
         groups: list[dict[str, object]] = [{"params": rest}]
         return [*groups, {"params": decayed, "weight_decay": deviation_decay}] if decayed else groups
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_records": []}  # a copy made while a record is open is not recorded
+
     def _pooled(self, own: InnerProducts, z: Tensor, gates: Gates) -> InnerProducts:
         if isinstance(gates, GateStream):
             held = gates.push(z)
@@ -277,11 +280,12 @@ class GatedDomainUnits(FitsData):
         return gating
 
     def extra_repr(self) -> str:
-        room = "" if self.max_bases == self.num_bases else f" (room for {self.max_bases})"
+        used = self.max_bases if self.active.is_meta else self.num_bases
+        room = "" if self.max_bases == used else f" (room for {self.max_bases})"
         view = "" if self.gating_features == self.in_features else f", gates see {self.gating_features} features"
         weights = ", ".join(f"{name} {weight:g}" for name, (weight, _) in self._weighted().items() if weight > 0)
         return (
-            f"{self.in_features} -> {self.out_features}, {self.num_bases} bases of {self.basis_size}{room}{view}"
+            f"{self.in_features} -> {self.out_features}, {used} bases of {self.basis_size}{room}{view}"
             f", task={self.task}, penalties: {weights or 'none'}"
         )
 
