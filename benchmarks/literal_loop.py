@@ -1,6 +1,7 @@
 """The layer as one would write it straight from the formulas: a loop over bases with (batch, features, N) broadcasting.
 
-It serves as the yardstick of `layer.py`; it shares no code with the package.
+Every term evaluates the kernels of its own formula, as published code does. The yardstick of `layer.py`; it shares no
+code with the package.
 """
 
 from __future__ import annotations
@@ -26,20 +27,33 @@ class LiteralLoop(nn.Module):
         difference = x.unsqueeze(-1) - z.T.unsqueeze(0)  # (rows, features, N)
         return torch.exp(-difference.square().sum(1) / (2 * self.sigma**2))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        cross = torch.stack([self.kernel(x, basis).mean(1) for basis in self.bases], dim=1)
-        gram = torch.stack([torch.stack([self.kernel(v, w).mean() for w in self.bases]) for v in self.bases])
-        beta = torch.softmax(self.kappa * cross / gram.diagonal().sqrt(), dim=1)
-        outputs = torch.stack([expert(x) for expert in self.experts], dim=1)
-        return (beta.unsqueeze(-1) * outputs).sum(1), beta, cross, gram
+    def cross(self, x: Tensor) -> Tensor:
+        return torch.stack([self.kernel(x, basis).mean(1) for basis in self.bases], dim=1)
 
-    def penalty(self, beta: Tensor, cross: Tensor, gram: Tensor, lambdas: tuple[float, float, float, float]) -> Tensor:
-        explained = (beta * cross).sum(1)
+    def gram(self) -> Tensor:
+        return torch.stack([torch.stack([self.kernel(v, w).mean() for w in self.bases]) for v in self.bases])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        norms = torch.stack([self.kernel(basis, basis).mean() for basis in self.bases]).sqrt()
+        beta = torch.softmax(self.kappa * self.cross(x) / norms, dim=1)
+        outputs = torch.stack([expert(x) for expert in self.experts], dim=1)
+        return (beta.unsqueeze(-1) * outputs).sum(1), beta
+
+    def penalty(self, x: Tensor, beta: Tensor, lambdas: tuple[float, float, float, float]) -> Tensor:
+        ols, l1, entropy, orth = lambdas
+        return (
+            ols * self.reconstruction(x, beta)
+            + l1 * beta.abs().sum(1).mean()
+            + entropy * -(beta * beta.log()).sum(1).mean()
+            + orth * self.srip()
+        )
+
+    def reconstruction(self, x: Tensor, beta: Tensor) -> Tensor:
+        explained = (beta * self.cross(x)).sum(1)
+        gram = self.gram()
         spread = torch.stack([row @ gram @ row for row in beta])
-        reconstruction = (1 - 2 * explained + spread).mean()
-        sparsity = beta.abs().sum(1).mean()
-        entropy = -(beta * beta.log()).sum(1).mean()
-        overlap = gram - torch.diag(gram.diagonal())
-        srip = torch.linalg.svdvals(overlap)[0]
-        ols, l1, ent, orth = lambdas
-        return ols * reconstruction + l1 * sparsity + ent * entropy + orth * srip
+        return (1 - 2 * explained + spread).mean()
+
+    def srip(self) -> Tensor:
+        gram = self.gram()
+        return torch.linalg.svdvals(gram - torch.diag(gram.diagonal()))[0]

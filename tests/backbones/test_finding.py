@@ -309,11 +309,15 @@ def test_a_long_list_of_layers_shows_the_last_and_counts_the_rest():
         find_head(nn.Sequential(*(nn.Linear(2, 2) for _ in range(20))), name="nothing")
 
 
-@pytest.mark.parametrize(("make", "example", "place"), [(HelperHead, (2, 6), "kind"), (HeadFirst, (2, 5), "head")])
-def test_an_example_shows_the_head_where_widths_cannot(make, example, place):
+def test_an_example_shows_the_head_where_widths_cannot():
     with pytest.raises(ValueError, match="example="):
-        find_head(make())
-    assert find_head(make(), example=torch.randn(example))[0] == place
+        find_head(HelperHead())
+    assert find_head(HelperHead(), example=torch.randn(2, 6))[0] == "kind"
+
+
+@pytest.mark.parametrize("example", [None, torch.randn(2, 5)], ids=["nesting", "example"])
+def test_a_head_registered_before_its_body_is_found(example):
+    assert find_head(HeadFirst(), example=example)[0] == "head"
 
 
 def test_a_head_whose_output_is_reshaped_is_still_recognised():

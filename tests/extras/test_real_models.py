@@ -24,18 +24,18 @@ def torchvision_on_a_cpu_build():
     del library
 
 
-def replaced(model, example, logits=lambda output: output, **settings):
+def replaced(model, inputs, logits=lambda output: output, **settings):
     """The model with units for a head: same output as before, fitted, and trained by one step."""
     model.eval()
-    call = (lambda: model(**example)) if isinstance(example, dict) else (lambda: model(*example))
+    call = (lambda: model(**inputs)) if isinstance(inputs, dict) else (lambda: model(*inputs))
     with torch.no_grad():
         before = logits(call())
     model = replace_head(model, verbose=False, **settings)
     with torch.no_grad():
         torch.testing.assert_close(logits(call()), before, rtol=1e-4, atol=1e-4)
-    fit_head(model, [example if isinstance(example, dict) else example[0]] if len(example) == 1 else [(example, None)])
+    fit_head(model, inputs if isinstance(inputs, dict) else [(inputs, None)])
     with model_head(model).record() as outs:
-        loss = logits(call()).square().mean()
+        loss = (logits(call()) - 1).square().mean()
     (loss + model_head(model).penalty(outs[-1])).backward()
     assert model_head(model).shared.weight.grad.abs().sum() > 0
     return model

@@ -69,11 +69,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _terminal(model: nn.Module, layers: dict[str, nn.Linear]) -> dict[str, nn.Linear]:
-    """The layers whose output width is no later layer's input width."""
+    """The layers whose output width is no later layer's input width; of those, the least deeply nested.
+
+    So a query-key-value product inside a block, whose width nobody reads as such, does not stand against the head.
+    """
     order = list(model.named_modules())
     places = {name: place for place, (name, _) in enumerate(order)}
     widths = [_input_width(module) for _, module in order]
-    return {name: layer for name, layer in layers.items() if layer.out_features not in widths[places[name] + 1 :]}
+    found = {name: layer for name, layer in layers.items() if layer.out_features not in widths[places[name] + 1 :]}
+    shallowest = min((name.count(".") for name in found), default=0)
+    return {name: layer for name, layer in found.items() if name.count(".") == shallowest}
 
 
 def _input_width(module: nn.Module) -> int | None:

@@ -95,8 +95,8 @@ def fit_head(
 ) -> GatedDomainUnits:
     """Fit the units inside a model on what they will see: ``fit_bases`` on the model's own gating view.
 
-    ``batches`` is one input (a tensor, or a dict of keyword arguments) or a loader; of a batch ``(inputs, targets, ...)``
-    the inputs are used. For other settings call ``model_head(model).fit_bases(gating_rows(model, batches), sigma=...)``.
+    ``batches`` is one input (a tensor, or a dict of keyword arguments) or a loader; of ``(inputs, targets, ...)`` the
+    inputs are used. For other settings: ``model_head(model).fit_bases(gating_rows(model, batches), sigma=...)``.
     """
     units = model_head(model)
     viewed = next((m for m in model.modules() if isinstance(m, ViewedHead) and m.units is units), None)
