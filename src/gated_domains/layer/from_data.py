@@ -40,6 +40,7 @@ class FitsData(nn.Module):
     gate: Gate
     coverage: Coverage | None
     auto: bool
+    spare: bool
     max_bases: int
     basis_size: int
     gating_features: int
@@ -119,7 +120,7 @@ class FitsData(nn.Module):
         return self.bases[self.active]
 
     def _products(self, z: Tensor) -> InnerProducts:
-        bases = _filled(self.bases, self.active)
+        bases = _filled(self.bases, self.active) if self.spare else self.bases
         return inner_products(self.kernel, z, bases, active=self.active, budget=self.memory_budget)
 
     def _residual(self, own: InnerProducts) -> Tensor:

@@ -77,6 +77,9 @@ class GatedDomainUnits(FitsData):
         self.basis_size = at_least_one("basis_size", basis_size)
         self.auto = num_bases == "auto"
         self.max_bases, used = _room(num_bases, max_bases)
+        self.spare = (
+            self.auto or self.max_bases > used
+        )  # places that were never fitted to anything, far from the data perhaps
         self.kernel = kernel if kernel is not None else Gaussian(math.sqrt(2 * self.gating_features))
         self.gate = gate if gate is not None else CosineGate()
         self.task = task
