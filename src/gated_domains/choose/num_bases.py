@@ -14,7 +14,7 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score, silhouette_score
 
 from gated_domains.choose.plots import plot_num_bases
-from gated_domains.choose.sigma import as_rows, check_at_least, run_seeds, subsample
+from gated_domains.choose.rows import as_rows, check_at_least, run_seeds, subsample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
