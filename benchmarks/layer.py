@@ -147,27 +147,23 @@ def captured(bench: Bench, loss: Step) -> Step:
     return replay
 
 
-def cpu_steps(bench: Bench, *, with_loop: bool) -> dict[str, Step]:
-    losses = {
+def losses(bench: Bench) -> dict[str, Step]:
+    return {
         "ours": bench.ours_loss,
         "ours, default (shared expert, coverage)": bench.ours_shared_loss,
         "floor: nn.Linear(features, M classes + M N)": bench.floor_loss,
         "nn.Linear(features, classes)": bench.linear_loss,
     }
-    if with_loop:
-        losses["literal loop over bases"] = bench.loop_loss
-    return {name: backward_step(bench, loss) for name, loss in losses.items()}
+
+
+def cpu_steps(bench: Bench, *, with_loop: bool) -> dict[str, Step]:
+    measured = losses(bench) | ({"literal loop over bases": bench.loop_loss} if with_loop else {})
+    return {name: backward_step(bench, loss) for name, loss in measured.items()}
 
 
 def gpu_steps(bench: Bench, *, with_loop: bool) -> dict[str, Step]:
     steps = {f"{name} (eager)": step for name, step in cpu_steps(bench, with_loop=with_loop).items()}
-    graphed = {
-        "ours": bench.ours_loss,
-        "ours, default (shared expert, coverage)": bench.ours_shared_loss,
-        "floor: nn.Linear(features, M classes + M N)": bench.floor_loss,
-        "nn.Linear(features, classes)": bench.linear_loss,
-    }
-    for name, loss in graphed.items():
+    for name, loss in losses(bench).items():
         compiled = torch.compile(loss, fullgraph=True, options={"combo_kernels": True})
         steps[f"{name} (compiled)"] = backward_step(bench, compiled)
         steps[f"{name} (graph)"] = captured(bench, loss)
@@ -223,7 +219,6 @@ def peak_memory(name: str, size: Size, device: torch.device, step: Step) -> floa
 
 def memory_in_this_process(name: str, size: Size) -> float:
     """The rise of this process's peak resident memory over one first step (Linux)."""
-    # The loop is traced over two bases and scaled, or large sizes would not fit.
     step = cpu_steps(Bench(size, torch.device("cpu")), with_loop=True)[name]
     small = Bench(replace(size, batch=2, features=8), torch.device("cpu"))
     cpu_steps(small, with_loop=True)[name]()  # loads the libraries a first call loads
@@ -294,6 +289,7 @@ def main() -> None:
     device = torch.device(arguments.device)
     console = Console(width=120)
     console.print(f"machine: {machine(device)}")
+    console.print("two to three minutes; the literal loop takes most of them")
     loss_gap, gradient_gap = Bench(PAPER_SIZE, device).agreement()
     console.print(f"ours against the literal loop: loss differs by {loss_gap:.1e}, gradient by {gradient_gap:.1e}\n")
     results = {"machine": machine(device), "command": " ".join(["python", *sys.argv])}

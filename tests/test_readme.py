@@ -51,16 +51,19 @@ def world():
     return {"model": ResNet(), "loader": loader, "images": images, "labels": labels}
 
 
-def test_the_first_ten_lines_replace_the_head_of_a_resnet_and_train_it(world):
+def test_the_first_lines_replace_the_head_of_a_resnet_and_train_it(world):
     lines = [line for line in BLOCKS[0].splitlines() if line and not line.startswith(("import", "from"))]
-    assert len(lines) <= 10
-    accuracy = lambda: float((world["model"].eval()(world["images"]).argmax(-1) == world["labels"]).float().mean())  # noqa: E731
-    before = accuracy()
-    world["model"].train()
+    assert len(lines) <= 12
     exec(BLOCKS[0], world)
-    assert isinstance(world["model"].fc, GatedDomainUnits)
-    assert model_head(world["model"]) is world["head"]
-    assert accuracy() > max(0.8, before)
+    model, head = world["model"], world["head"]
+    assert isinstance(model.fc, GatedDomainUnits)
+    assert model_head(model) is head
+    with torch.no_grad(), head.record() as outs:
+        right = (model(world["images"]).argmax(-1) == world["labels"]).float().mean()
+    assert right > 0.8
+    # The gates had a part in it: deviations were learned, and training data are familiar.
+    assert head.experts.weight.abs().max() > 1e-3
+    assert outs[-1].coverage.mean() > 0.3
 
 
 def test_the_other_blocks_run(world, monkeypatch):

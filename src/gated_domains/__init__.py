@@ -19,13 +19,14 @@ _HOMES = {
     "ProjectionGate": "gated_domains.layer",
     "fit_head": "gated_domains.backbones",
     "model_head": "gated_domains.backbones",
+    "renew_coverage": "gated_domains.backbones",
     "replace_head": "gated_domains.backbones",
     "suggest_num_bases": "gated_domains.choose",
     "suggest_sigma": "gated_domains.choose",
 }
 
 if TYPE_CHECKING:
-    from gated_domains.backbones import fit_head, model_head, replace_head
+    from gated_domains.backbones import fit_head, model_head, renew_coverage, replace_head
     from gated_domains.choose import suggest_num_bases, suggest_sigma
     from gated_domains.layer import (
         CosineGate,
@@ -50,6 +51,7 @@ __all__ = [
     "__version__",
     "fit_head",
     "model_head",
+    "renew_coverage",
     "replace_head",
     "suggest_num_bases",
     "suggest_sigma",

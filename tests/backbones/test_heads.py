@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gated_domains import GatedDomainUnits, fit_head, model_head, replace_head
+from gated_domains import GatedDomainUnits, fit_head, model_head, renew_coverage, replace_head
 from gated_domains.backbones import gating_rows
 from gated_domains.backbones.views import ViewedHead, channel_statistics
 from gated_domains.layer import StackedExperts
@@ -288,9 +288,9 @@ def test_a_model_with_a_view_is_restored_from_its_state_dict(gating):
 
 @pytest.mark.parametrize("gating", [colour, ["conv1", "conv2"]], ids=["callable", "names"])
 def test_after_fitting_gates_see_standardised_rows(gating):
-    model = gated(gating)
+    model = gated(gating).eval()
     fit_head(model, 50 + 9 * images())
-    view = seen_by_gates(model.eval(), 50 + 9 * images())
+    view = seen_by_gates(model, 50 + 9 * images())
     torch.testing.assert_close(view.mean(0), torch.zeros(view.shape[1]), rtol=0, atol=1e-3)
     torch.testing.assert_close(view.std(0), torch.ones(view.shape[1]), rtol=1e-3, atol=0)
 
@@ -333,7 +333,7 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(batches):
 
 @pytest.fixture
 def model():
-    return replace_head(ConvNet(), SMALL, verbose=False)
+    return replace_head(ConvNet(), SMALL, verbose=False).eval()
 
 
 def own_features(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -488,3 +488,34 @@ def test_a_viewed_head_is_recorded_like_any_other():
     with model_head(model).record() as outs:
         logits = model(images())
     assert torch.equal(outs[0].prediction, logits)
+
+
+class Dropping(nn.Module):
+    """Dropout and batch norm before the head: features in training are unlike those in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5))
+        self.fc = nn.Linear(32, 2)
+
+    def forward(self, x):
+        return self.fc(self.body(x))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_coverage_is_that_of_the_mode_the_model_is_in(training):
+    x, model = torch.randn(400, 6), replace_head(Dropping(), verbose=False).train(training)
+    fit_head(model, x)
+    statistics = model.body[1].running_mean.clone()
+    renew_coverage(model, x)
+    assert torch.equal(model.body[1].running_mean, statistics)
+    with torch.no_grad(), model_head(model).record() as outs:
+        model(x)
+    assert outs[-1].coverage.mean() > 0.5
+
+
+def test_a_head_that_cannot_be_made_leaves_no_hook_behind():
+    model = ConvNet()
+    with pytest.raises(ValueError, match="num_bases"):
+        replace_head(model, partial(GatedDomainUnits, num_bases=0), gating="conv1", example=images(2), verbose=False)
+    assert not model.conv1._forward_hooks

@@ -52,14 +52,16 @@ def test_without_coverage_every_sample_gets_its_full_deviation():
     head, x = GatedDomainUnits(4, 2, coverage=False), torch.randn(50, 4)
     head.fit_bases(x)
     out = head.evaluate(torch.randn(5, 4) + 50)
-    assert head.coverage is None
+    assert not head.covers
+    assert head.evaluate(torch.randn(3, 4)).coverage is None
     assert out.coverage is None
 
 
 def test_a_head_without_a_shared_expert_has_no_coverage():
     head = GatedDomainUnits(4, 2, shared=False, coverage=True)
     assert head.shared is None
-    assert head.coverage is None
+    assert not head.covers
+    assert head.evaluate(torch.randn(3, 4)).coverage is None
 
 
 def test_deviations_with_an_activation_start_at_zero():

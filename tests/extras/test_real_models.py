@@ -41,9 +41,7 @@ def replaced(model, inputs, logits=lambda output: output, **settings):
     return model
 
 
-@pytest.mark.parametrize(
-    "name", ["resnet18", "densenet121", "vgg11", "mobilenet_v3_small", "efficientnet_b0", "vit_b_16"]
-)
+@pytest.mark.parametrize("name", TORCHVISION)
 def test_torchvision(name):
     import torchvision
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits, make_blobs
 
-from gated_domains.layer import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate, penalties
+from gated_domains.layer import CosineGate, GatedDomainUnits, GateWarning, MMDGate, ProjectionGate, penalties
 from gated_domains.layer.fitting import kmeans_bases, median_sigma, random_bases
 from gated_domains.layer.kernels import Average, Gaussian, Laplacian, Scaled
 
@@ -388,7 +389,63 @@ def test_before_fitting_everything_is_covered(head):
     assert (head.evaluate(1e3 * torch.randn(9, WIDTH)).coverage == 1).all()
 
 
-def test_a_layer_without_coverage_is_fitted_without_it():
-    head = GatedDomainUnits(WIDTH, 2, num_bases=3, coverage=False).fit_bases(three_blobs())
-    assert head.coverage is None
-    assert head.evaluate(three_blobs()).coverage is None
+@pytest.mark.parametrize("settings", [{"coverage": False}, {"shared": False}], ids=repr)
+def test_a_layer_that_does_not_scale_by_coverage_still_knows_what_is_familiar(settings):
+    x = three_blobs()
+    head = GatedDomainUnits(WIDTH, 2, num_bases=3, **settings).fit_bases(x)
+    assert head.evaluate(x).coverage is None
+    assert head.familiarity(x).median().item() == pytest.approx(1, abs=0.05)
+    assert (head.familiarity(x + 1e3) == 0).all()
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.1, 1.0])
+def test_a_sigma_far_too_small_is_noticed_although_basis_vectors_are_near_themselves(sigma):
+    x = torch.randn(2000, 64) + torch.randint(3, (2000, 1)) * 3.0
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        GatedDomainUnits(64, 3).fit_bases(x, sigma=sigma)
+    assert all(warning.category is GateWarning for warning in seen)
+    assert any("the kernel saturates: every sample is far from every basis" in str(warning.message) for warning in seen)
+
+
+def test_one_row_far_off_does_not_cost_the_others_their_distances():
+    x = torch.cat([torch.randn(1000, 64), torch.full((1, 64), 1e6)])
+    assert median_sigma(x) == pytest.approx(median_sigma(x[:-1]), rel=0.02)
+
+
+def test_numpy_integers_are_sizes_too(without_shape_checks):
+    head = GatedDomainUnits(np.int64(4), np.int64(2), num_bases=np.int32(3))
+    assert head(torch.randn(5, 4)).shape == (5, 2)
+
+
+def test_an_average_of_scaled_and_nested_kernels_is_scaled_as_a_whole():
+    kernel = Average([2.0 * Gaussian(1.0), Average([Gaussian(4.0) * 0.5, Gaussian(1.0)])])
+    head = GatedDomainUnits(WIDTH, 2, num_bases=3, kernel=kernel).fit_bases(three_blobs(), sigma=3.0)
+    assert head.kernel.get_sigma() == pytest.approx(3.0)
+    inner = head.kernel.members[1].members
+    assert inner[0].get_sigma() / inner[1].get_sigma() == pytest.approx(4.0)
+
+
+def test_kappa_for_a_gate_that_has_none_is_refused():
+    with pytest.raises(ValueError, match=r"kappa=5\.0 cannot be set.*ProjectionGate"):
+        GatedDomainUnits(WIDTH, 2, num_bases=3, gate=ProjectionGate()).fit_bases(three_blobs(), kappa=5.0)
+
+
+def test_an_initialiser_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"the initialiser gave bases of shape \(1, 10"):
+        GatedDomainUnits(WIDTH, 2, num_bases=3).fit_bases(
+            three_blobs(), initialiser=lambda x, bases, size, seed: x[:size][None]
+        )
+
+
+@pytest.mark.parametrize("settings", [{"kernel": "gaussian"}, {"gate": "cosine"}, {"gate": CosineGate}], ids=repr)
+def test_a_name_or_a_class_where_an_object_belongs_is_refused(settings, without_shape_checks):
+    with pytest.raises(TypeError, match=r"must be a .*; try"):
+        GatedDomainUnits(4, 2, **settings)
+
+
+def test_arrays_are_told_to_become_tensors(without_shape_checks):
+    head = GatedDomainUnits(4, 2)
+    for call in (head, head.fit_bases):
+        with pytest.raises(TypeError, match=r"features must be a tensor, got ndarray; convert with torch\.as_tensor"):
+            call(np.zeros((20, 4), dtype=np.float32))

@@ -78,7 +78,7 @@ def test_experts_are_linear_with_tanh_on_digits_and_without_on_wilds(row):
 def test_the_papers_head_has_no_shared_expert_and_no_coverage(row):
     head = row[0]
     assert head.shared is None
-    assert head.coverage is None
+    assert not head.covers
     assert head.evaluate(torch.randn(2, 6)).coverage is None
 
 

@@ -108,8 +108,7 @@ def half_and_full(gate, dtype, gates, *, shared=True, shift=0.0):
         for parameter in head.experts.parameters():
             parameter.normal_(std=0.3)
     x = torch.randn(50, 8) + shift
-    if head.coverage is not None:
-        head.fit_coverage(x)
+    head.fit_coverage(x)
     full = head.evaluate(x, gates=gates)
     with torch.autocast("cpu", dtype=dtype):
         half = head.evaluate(x, gates=gates)

@@ -47,7 +47,7 @@ def linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
     }
 
 
-def call(model: nn.Module, inputs: Inputs) -> Any:
+def call(model: nn.Module, inputs: Inputs | None) -> Any:
     """``model(...)`` with a tensor, a tuple of arguments or a mapping of keyword arguments."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
@@ -66,6 +66,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+@contextmanager
+def unmoved_buffers(model: nn.Module) -> Iterator[None]:
+    """Running statistics as they were before, whatever the model did in between."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
 
 
 def _terminal(model: nn.Module, layers: dict[str, nn.Linear]) -> dict[str, nn.Linear]:

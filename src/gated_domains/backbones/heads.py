@@ -2,6 +2,7 @@
 
 >>> model = replace_head(model)                       # where the final nn.Linear stood, same call, same output shape
 >>> fit_head(model, loader)                           # bases, sigma, kappa from the model's own features
+>>> renew_coverage(model, loader)                     # at the start of every epoch, and in eval mode before evaluation
 >>> with model_head(model).record() as outs:
 ...     logits = model(x)
 >>> loss = F.cross_entropy(logits, y) + model_head(model).penalty(outs[-1])
@@ -11,16 +12,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gated_domains.backbones.finding import Inputs, call, evaluating, find_head
+from gated_domains.backbones.finding import Inputs, call, evaluating, find_head, unmoved_buffers
 from gated_domains.backbones.views import InputView, ManyLayers, Standardised, ViewedHead
 from gated_domains.layer.checks import check_rows
 from gated_domains.layer.experts import LinearExperts
+from gated_domains.layer.replicas import on_first_rank
 from gated_domains.layer.units import GatedDomainUnits
 
 Gating = Callable[..., Tensor] | Sequence[str]
@@ -47,19 +48,19 @@ def replace_head(
     tuple of arguments, or a dict of keyword arguments), which also tells which layer is the head where names do not.
     """
     place, old = find_head(model, name=name, example=example)
-    make = head
-    if gating is not None:
-        if example is None:
-            raise ValueError("gating needs example=, a small input batch, to measure the width of the view")
-        if not place:
-            raise ValueError(
-                "a bare nn.Linear has no view to offer: build GatedDomainUnits and pass gating= at each call"
-            )
-        view = InputView(model, gating) if callable(gating) else ManyLayers(model, gating)
-        make = partial(head, gating_features=_width(model, view, example))
-    units = make(old.in_features, old.out_features).to(old.weight)
+    if gating is None:
+        units = head(old.in_features, old.out_features).to(old.weight)
+        new: nn.Module = units
+    else:
+        view = _view(model, place, gating, example)
+        try:
+            width = _width(model, view, example)
+            units = head(old.in_features, old.out_features, gating_features=width).to(old.weight)
+        except Exception:
+            view.stop()  # a model whose view or head is refused is left as it was
+            raise
+        new = ViewedHead(units, view)
     _keep_weights(units, old)
-    new = units if gating is None else ViewedHead(units, view)
     new.train(old.training)
     if verbose:
         print(
@@ -85,6 +86,20 @@ def model_head(model: nn.Module) -> GatedDomainUnits:
     return next(iter(found.values()))
 
 
+def renew_coverage(
+    model: nn.Module,
+    batches: Tensor | Mapping[str, Any] | Iterable[Any],
+    *,
+    max_rows: int = _FITTING_ROWS,
+    seed: int = 0,
+) -> GatedDomainUnits:
+    """Measure anew which rows are familiar: due at the start of an epoch, since features move, and before evaluation.
+
+    The model runs in the mode it is in: dropout and batch statistics make training rows look unlike those in eval mode.
+    """
+    return model_head(model).fit_coverage(gating_rows(model, batches, max_rows=max_rows), seed=seed)
+
+
 def fit_head(
     model: nn.Module,
     batches: Tensor | Mapping[str, Any] | Iterable[Any],
@@ -103,7 +118,8 @@ def fit_head(
     rows = gating_rows(model, batches, max_rows=max_rows)
     if viewed is None:
         return units.fit_bases(rows, seed=seed, optimizer=optimizer)
-    observed = check_rows(viewed.standardised.inverse(rows), at_least=2)
+    observed = viewed.standardised.inverse(rows)
+    on_first_rank(lambda: check_rows(observed, at_least=2, purpose="standardising a view"), [units.bases])
     renewed = Standardised(units.gating_features).to(observed)
     renewed.fit(observed)
     units.fit_bases(renewed(observed), seed=seed, optimizer=optimizer)  # refuses before anything is written
@@ -115,7 +131,11 @@ def fit_head(
 def gating_rows(
     model: nn.Module, batches: Tensor | Mapping[str, Any] | Iterable[Any], *, max_rows: int = _FITTING_ROWS
 ) -> Tensor:
-    """The first rows (at most ``max_rows``) of the view that the units' gates see, with the model in eval mode."""
+    """The first rows (at most ``max_rows``) of the view that the units' gates see, with the model in the mode it is in.
+
+    Shuffle a loader that holds one domain after the other, or the rows come from the first alone. Running statistics
+    of the model stay as they were.
+    """
     units = model_head(model)
     rows: list[Tensor] = []
 
@@ -125,9 +145,10 @@ def gating_rows(
 
     hook = units.register_forward_pre_hook(keep, with_kwargs=True)
     try:
-        with evaluating(model):
+        with unmoved_buffers(model):
+            device = units.bases.device
             for batch in _shown([batches] if isinstance(batches, Tensor | Mapping) else batches):
-                call(model, _inputs(batch))
+                call(model, _moved(_inputs(batch), device))
                 if sum(len(part) for part in rows) >= max_rows:
                     break
     finally:
@@ -147,17 +168,32 @@ def _keep_weights(units: GatedDomainUnits, old: nn.Linear) -> None:
             shared.bias.copy_(torch.zeros_like(shared.bias) if old.bias is None else old.bias.unsqueeze(0))
 
 
-def _width(model: nn.Module, view: InputView | ManyLayers, example: Inputs) -> int:
-    try:
-        with torch.no_grad(), evaluating(model):
-            call(model, example)
-            seen = view.take()
-        if seen.dim() != 2:
-            raise ValueError(f"a gating view has shape (batch, features), this one has {tuple(seen.shape)}")
-    except Exception:
-        view.stop()  # a model whose view is refused is left as it was
-        raise
+def _view(model: nn.Module, place: str, gating: Gating, example: Inputs | None) -> InputView | ManyLayers:
+    if example is None:
+        raise ValueError("gating needs example=, a small input batch, to measure the width of the view")
+    if not place:
+        raise ValueError("a bare nn.Linear has no view to offer: build GatedDomainUnits and pass gating= at each call")
+    if callable(gating):
+        return InputView(model, gating)
+    return ManyLayers(model, [gating] if isinstance(gating, str) else gating)
+
+
+def _width(model: nn.Module, view: InputView | ManyLayers, example: Inputs | None) -> int:
+    with torch.no_grad(), evaluating(model):
+        call(model, example)
+        seen = view.take()
+    if seen.dim() != 2:
+        raise ValueError(f"a gating view has shape (batch, features), this one has {tuple(seen.shape)}")
     return seen.shape[-1]
+
+
+def _moved(inputs: Any, device: torch.device) -> Any:
+    """The same inputs on the model's device, whatever holds them."""
+    if isinstance(inputs, Mapping):
+        return {name: _moved(value, device) for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(_moved(value, device) for value in inputs)
+    return inputs.to(device) if hasattr(inputs, "to") else inputs
 
 
 def _inputs(batch: Any) -> Inputs:

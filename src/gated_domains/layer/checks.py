@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import torch
 from torch import Tensor
@@ -18,9 +19,13 @@ def positive(name: str, value: float | Tensor) -> float:
 
 def at_least_one(name: str, value: int) -> int:
     """The value, refused unless it is a whole number of one or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # NumPy's integers too
+    except TypeError:
+        number = -1
+    if number < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return value
+    return number
 
 
 def not_negative(name: str, value: float) -> float:
@@ -32,6 +37,7 @@ def not_negative(name: str, value: float) -> float:
 
 def check_input(name: str, x: Tensor, width: int) -> None:
     """Refuse what is no batch of that width, by shape and type: reading values would stall a GPU and break export."""
+    check_tensor(name, x)
     if not x.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {x.dtype}; convert them with .float()")
     if x.dim() < 1 or x.shape[-1] != width:
@@ -40,14 +46,20 @@ def check_input(name: str, x: Tensor, width: int) -> None:
         raise ValueError(f"{name} hold an empty batch, shape {tuple(x.shape)}: pass at least one row")
 
 
-def check_rows(x: Tensor, *, at_least: int = 1) -> Tensor:
+def check_tensor(name: str, x: object) -> None:
+    """Refuse what is no tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}; convert with torch.as_tensor(...)")
+
+
+def check_rows(x: Tensor, *, at_least: int = 1, purpose: str = "fitting") -> Tensor:
     """The rows, refused unless they are a floating-point matrix, finite, and enough."""
     if x.dim() != 2:
         raise ValueError(f"expected rows of features with shape (rows, features), got shape {tuple(x.shape)}")
     if not x.is_floating_point():
         raise TypeError(f"features must be floating point, got {x.dtype}; convert them with .float()")
     if len(x) < at_least:
-        raise ValueError(f"{at_least} bases or clusters need at least {at_least} rows, got {len(x)}")
+        raise ValueError(f"{purpose} needs at least {at_least} rows, got {len(x)}; pass more rows")
     finite = torch.isfinite(x)
     if not bool(finite.all()):
         rows = int((~finite).any(-1).sum())

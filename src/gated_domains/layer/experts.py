@@ -128,6 +128,8 @@ class StackedExperts(Experts):
 
     @torch.no_grad()
     def start_at_zero(self) -> None:
+        if not self.parameter_names:
+            raise ValueError(f"{self.skeleton[0]} has no parameters that could start at zero; use shared=False")
         last_module = self.parameter_names[-1].rpartition(".")[0]
         for name in self.parameter_names:
             if name.rpartition(".")[0] == last_module:
@@ -137,12 +139,15 @@ class StackedExperts(Experts):
 def start_at_zero(experts: Experts, in_features: int) -> None:
     """Make experts deviations that begin as nothing, and check that they do."""
     experts.start_at_zero()
+    experts.eval()  # the look below must not move running statistics
     with torch.no_grad():
-        largest = experts(torch.ones(1, in_features)).abs().amax()
+        largest = experts(torch.ones(2, in_features)).abs().amax()
+    experts.train()
     if not largest.is_meta and float(largest) > 0:
         raise ValueError(
             f"deviations from a shared expert must start at zero, these give {float(largest):.3g}: their last "
-            "activation does not map 0 to 0; choose another activation, or shared=False"
+            "activation does not map 0 to 0, or the module registers its output layer before others; change that, "
+            "or use shared=False"
         )
 
 

@@ -14,17 +14,18 @@ from gated_domains.layer.kernels import squared_distances
 
 # Row counts up to which a heuristic looks at everything; beyond, at a random subsample of that size.
 _MEDIAN_ROWS = 2_000
-_CLUSTER_ROWS = 20_000
+_CLUSTER_ROWS = 10_000
 
 Initialiser = Callable[[Tensor, int, int, int], Tensor]
 
 
 def median_sigma(features: Float[Tensor, "rows features"], *, max_rows: int = _MEDIAN_ROWS, seed: int = 0) -> float:
     """``sigma^2 = median of ||x_i - x_j||^2, i != j``, on a random subsample."""
-    x = subsample(check_rows(features, at_least=2), max_rows, seed)
+    x = _exact(subsample(check_rows(features, at_least=2, purpose="the median distance"), max_rows, seed))
     squared = squared_distances(x, x)
     above = torch.triu_indices(len(x), len(x), offset=1, device=x.device)
-    median = float(torch.quantile(squared[above[0], above[1]], 0.5))
+    ordered = squared[above[0], above[1]].sort().values
+    median = float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     if median <= 0:
         raise ValueError(
             f"the median distance between {len(x)} rows is 0: more than half of the pairs are identical; "
@@ -37,10 +38,10 @@ def kmeans(
     x: Float[Tensor, "rows features"], clusters: int, *, seed: int = 0, restarts: int = 3, max_iterations: int = 100
 ) -> tuple[Float[Tensor, "clusters features"], Int[Tensor, " rows"]]:
     """Centres and labels of the best of several Lloyd runs, each started by k-means++."""
-    check_rows(x, at_least=clusters)
-    runs = [_lloyd(x, _plus_plus(x, clusters, seed + run), max_iterations) for run in range(restarts)]
+    exact = _exact(check_rows(x, at_least=clusters, purpose=f"k-means with {clusters} clusters"))
+    runs = [_lloyd(exact, _plus_plus(exact, clusters, seed + run), max_iterations) for run in range(restarts)]
     centres, labels, _ = min(runs, key=lambda run: run[2])
-    return centres, labels
+    return centres.to(x.dtype), labels
 
 
 def davies_bouldin(x: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"]) -> float:
@@ -62,7 +63,7 @@ def choose_num_bases(
     features: Float[Tensor, "rows features"], candidates: Iterable[int], *, seed: int = 0
 ) -> tuple[int, dict[int, float]]:
     """The candidate with the lowest Davies-Bouldin score of its k-means clusters, and all scores."""
-    x = subsample(check_rows(features, at_least=3), _CLUSTER_ROWS, seed)
+    x = subsample(check_rows(features, at_least=3, purpose="a choice of num_bases"), _CLUSTER_ROWS, seed)
     wanted = list(candidates)
     tried = [k for k in wanted if 2 <= k < len(x)]
     if not tried:
@@ -75,7 +76,7 @@ def kmeans_bases(
     features: Float[Tensor, "rows features"], num_bases: int, basis_size: int, seed: int
 ) -> Float[Tensor, "bases size features"]:
     """Each basis from one k-means cluster: ``basis_size`` of its members at random."""
-    x = subsample(check_rows(features, at_least=num_bases), _CLUSTER_ROWS, seed)
+    x = subsample(check_rows(features, at_least=num_bases, purpose=f"{num_bases} bases"), _CLUSTER_ROWS, seed)
     _, labels = kmeans(x, num_bases, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     members = [torch.nonzero(labels == j).squeeze(-1) for j in range(num_bases)]
@@ -86,7 +87,7 @@ def random_bases(
     features: Float[Tensor, "rows features"], num_bases: int, basis_size: int, seed: int
 ) -> Float[Tensor, "bases size features"]:
     """Each basis a random sample of all rows."""
-    check_rows(features, at_least=num_bases)
+    check_rows(features, at_least=num_bases, purpose=f"{num_bases} bases")
     generator = torch.Generator().manual_seed(seed)
     everything = torch.arange(len(features), device=features.device)
     drawn = _draw(everything, num_bases * basis_size, generator)
@@ -139,6 +140,11 @@ def subsample(x: Float[Tensor, "rows features"], max_rows: int, seed: int) -> Fl
         return x
     kept = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:max_rows]
     return x[kept.to(x.device)]
+
+
+def _exact(x: Tensor) -> Tensor:
+    """In float64 where the device has it: one far-off row would cost all others their distances in float32."""
+    return x if x.device.type == "mps" else x.double()
 
 
 def _plus_plus(x: Tensor, clusters: int, seed: int) -> Tensor:

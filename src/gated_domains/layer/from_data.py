@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from gated_domains.layer.checks import check_rows, positive
+from gated_domains.layer.checks import check_rows, check_tensor, positive
 from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.fitting import (
     Initialiser,
@@ -21,7 +21,7 @@ from gated_domains.layer.fitting import (
 )
 from gated_domains.layer.gates import Gate, SoftmaxGate
 from gated_domains.layer.health import GateHealth, gate_health
-from gated_domains.layer.kernels import KernelLike, as_kernel
+from gated_domains.layer.kernels import KernelLike, as_kernel, squared_distances
 from gated_domains.layer.products import InnerProducts, inner_products, residual
 from gated_domains.layer.replicas import forget, on_first_rank
 
@@ -38,7 +38,7 @@ class FitsData(nn.Module):
     active: Bool[Tensor, " bases"]
     kernel: KernelLike
     gate: Gate
-    coverage: Coverage | None
+    coverage: Coverage
     auto: bool
     spare: bool
     max_bases: int
@@ -68,9 +68,16 @@ class FitsData(nn.Module):
             # All that can be refused comes before the first write, so that an error leaves the layer as it was.
             x = self._fitting_rows(features)
             used = self._choose(x, seed)
-            bases = initialiser(check_rows(x, at_least=used), used, self.basis_size, seed)
+            bases = initialiser(check_rows(x, at_least=used, purpose=f"{used} bases"), used, self.basis_size, seed)
+            if bases.shape != (used, self.basis_size, self.gating_features):
+                raise ValueError(
+                    f"the initialiser gave bases of shape {tuple(bases.shape)}, expected "
+                    f"{(used, self.basis_size, self.gating_features)}"
+                )
             width = self._width(x, sigma, seed)
             sharpness = None if kappa is None else positive("kappa", kappa)
+            if kappa is not None and not isinstance(self.gate, SoftmaxGate):
+                raise ValueError(f"kappa={kappa} cannot be set: {self.gate} has none; leave kappa out")
             if not 0 < entropy < 1:
                 raise ValueError(f"entropy is a share of log M between 0 and 1, got {entropy}")
 
@@ -136,6 +143,7 @@ class FitsData(nn.Module):
         return median_sigma(x, seed=seed) if settable else None
 
     def _fitting_rows(self, features: Tensor) -> Tensor:
+        check_tensor("features", features)
         if features.dim() < 2 or features.shape[-1] != self.gating_features:
             raise ValueError(
                 f"expected rows of the gating view with width {self.gating_features}, got shape {tuple(features.shape)}"
@@ -153,15 +161,19 @@ class FitsData(nn.Module):
         return match_kappa(gate.similarity(products)[:, self.active], entropy=entropy)
 
     def _fit_coverage(self, x: Tensor, seed: int) -> None:
-        if self.coverage is not None:
-            rows = subsample(x, _COVERAGE_ROWS, seed).to(self.bases.dtype)
-            self.coverage.fit(
-                torch.cat([self._residual(self._products(part)) for part in torch.split(rows, _HEALTH_ROWS)])
-            )
+        rows = subsample(x, _COVERAGE_ROWS, seed).to(self.bases.dtype)
+        parts = torch.split(rows, _HEALTH_ROWS)
+        self.coverage.fit(torch.cat([self._residual(self._products(part)) for part in parts]))
 
     def _health(self, x: Tensor, seed: int) -> GateHealth:
-        products = self._products(subsample(x, _HEALTH_ROWS, seed).to(self.bases.dtype))
+        products = self._products(self._looked_at(x, seed))
         return gate_health(products, self.gate(products))
+
+    def _looked_at(self, x: Tensor, seed: int) -> Tensor:
+        """A sample without the rows that are basis vectors themselves: those are near a basis whatever sigma is."""
+        rows = subsample(x, _HEALTH_ROWS, seed).to(self.bases.dtype)
+        apart = (squared_distances(rows, self.active_bases.flatten(0, 1)) > 0).all(-1)
+        return rows[apart] if 2 * int(apart.sum()) > len(rows) else rows
 
     @torch.no_grad()
     def _fit_everywhere(self, fit: Callable[[], None]) -> None:

@@ -29,9 +29,9 @@ class GateHealth:
     beta_std: float
     """Standard deviation of beta over the sample, largest over bases: 0 when gates ignore the input."""
     kernel_low: float
-    """Smallest ``<phi(x), mu_j>`` over sample and bases, relative to the kernel's k(x, x)."""
+    """``<phi(x), mu_j>`` of the farthest basis, relative to k(x, x), which nine samples of ten exceed."""
     kernel_high: float
-    """Largest of the same."""
+    """The same of the nearest basis, which one sample of ten exceeds."""
     dead: tuple[int, ...]
     """Bases whose weight is below 0.001 for every sample."""
     doubled: tuple[tuple[int, int], ...]
@@ -91,8 +91,8 @@ def gate_health(products: InnerProducts, beta: Float[Tensor, "rows bases"]) -> G
     varied = len(beta) > 1 and not alone
     return GateHealth(
         beta_std=float(beta[:, used].std(0).max()) if varied else float("inf"),
-        kernel_low=float(relative.min()),
-        kernel_high=float(relative.max()),
+        kernel_low=float(relative.amin(1).float().quantile(0.1)),
+        kernel_high=float(relative.amax(1).float().quantile(0.9)),
         dead=tuple(int(used[j]) for j in torch.nonzero(weight.amax(0) < DEAD_WEIGHT).flatten()),
         doubled=tuple((int(used[i]), int(used[j])) for i, j in same),
     )

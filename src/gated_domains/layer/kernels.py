@@ -89,12 +89,18 @@ class Kernel(Scalars):
         """Whether ``set_sigma`` has something to set."""
         return True
 
+    def get_sigma(self) -> float:
+        """The width now; for an average, the geometric mean of its members' widths."""
+        raise NotImplementedError
+
     def set_sigma(self, sigma: float | Tensor) -> None:
         """Write a new width, in place."""
         raise NotImplementedError
 
-    def __rmul__(self, scale: float) -> Scaled:
+    def __mul__(self, scale: float) -> Scaled:
         return Scaled(self, scale=scale)
+
+    __rmul__ = __mul__
 
 
 class RadialKernel(Kernel):
@@ -114,6 +120,9 @@ class RadialKernel(Kernel):
     def radial(self, squared: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """k as a function of the squared distance."""
         raise NotImplementedError
+
+    def get_sigma(self) -> float:
+        return float(self.sigma)
 
     def set_sigma(self, sigma: float | Tensor) -> None:
         self.sigma.fill_(positive("sigma", sigma))
@@ -207,21 +216,25 @@ class Average(Kernel):
         return torch.stack(values).mean(0)
 
     def diagonal(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch"]:
-        return torch.stack([cast(Kernel, member).diagonal(x) for member in self.members]).mean(0)
+        return torch.stack([member.diagonal(x) for member in self._kernels()]).mean(0)
 
     @property
     def has_width(self) -> bool:
-        return all(isinstance(member, RadialKernel) for member in self.members)
+        return all(member.has_width for member in self._kernels())
+
+    def get_sigma(self) -> float:
+        return math.exp(sum(math.log(member.get_sigma()) for member in self._kernels()) / len(self.members))
 
     def set_sigma(self, sigma: float | Tensor) -> None:
         """Scale all widths alike, so that their geometric mean becomes sigma."""
-        widths = [member for member in self.members if isinstance(member, RadialKernel)]
         if not self.has_width:
-            raise ValueError(f"only an average of radial kernels has one width to set, got {self}")
-        centre = math.exp(sum(math.log(float(member.sigma)) for member in widths) / len(widths))
-        factor = positive("sigma", sigma) / centre
-        for member in widths:
-            member.set_sigma(float(member.sigma) * factor)
+            raise ValueError(f"not every member has a width to set: {self}")
+        factor = positive("sigma", sigma) / self.get_sigma()
+        for member in self._kernels():
+            member.set_sigma(member.get_sigma() * factor)
+
+    def _kernels(self) -> list[Kernel]:
+        return [cast(Kernel, member) for member in self.members]
 
 
 class Scaled(Kernel):
@@ -247,6 +260,9 @@ class Scaled(Kernel):
     @property
     def has_width(self) -> bool:
         return self.kernel.has_width
+
+    def get_sigma(self) -> float:
+        return self.kernel.get_sigma()
 
     def set_sigma(self, sigma: float | Tensor) -> None:
         self.kernel.set_sigma(sigma)

@@ -15,6 +15,6 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def autocast_off(like: Tensor) -> AbstractContextManager[object]:
     """No autocast on this tensor's kind of device; entered only where one is on, which keeps exported graphs clean."""
-    if torch.is_autocast_enabled(like.device.type):
+    if like.device.type != "meta" and torch.is_autocast_enabled(like.device.type):
         return torch.autocast(like.device.type, enabled=False)
     return nullcontext()

@@ -23,6 +23,11 @@ class GateStream:
     def push(self, gating: Float[Tensor, "batch features"]) -> Float[Tensor, "held features"]:
         """Add rows, oldest first; return what the buffer now holds."""
         new = gating.detach()
+        if self.rows is not None and self.rows.shape[-1] != new.shape[-1]:
+            raise ValueError(
+                f"the stream holds rows of width {self.rows.shape[-1]}, got {new.shape[-1]}; "
+                "one stream serves one layer"
+            )
         held = new if self.rows is None else torch.cat([self.rows.to(new), new])
         self.rows = held[-self.size :]
         return self.rows

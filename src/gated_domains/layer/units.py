@@ -77,11 +77,14 @@ class GatedDomainUnits(FitsData):
         self.basis_size = at_least_one("basis_size", basis_size)
         self.auto = num_bases == "auto"
         self.max_bases, used = _room(num_bases, max_bases)
-        self.spare = (
-            self.auto or self.max_bases > used
-        )  # places that were never fitted to anything, far from the data perhaps
+        # Places that were never fitted to anything, and perhaps lie far from the data.
+        self.spare = self.auto or self.max_bases > used
         self.kernel = kernel if kernel is not None else Gaussian(math.sqrt(2 * self.gating_features))
         self.gate = gate if gate is not None else CosineGate()
+        if not callable(self.kernel) or isinstance(self.kernel, type):
+            raise TypeError(f"kernel must be a kernel or a callable k(x, z), got {kernel!r}; try Gaussian(sigma)")
+        if not isinstance(self.gate, Gate):
+            raise TypeError(f"gate must be a gate object, got {gate!r}; try CosineGate(kappa) or MMDGate(kappa)")
         self.task = task
         self.lambda_ols = not_negative("lambda_ols", lambda_ols)
         self.lambda_l1 = not_negative("lambda_l1", lambda_l1)
@@ -98,7 +101,8 @@ class GatedDomainUnits(FitsData):
         self.shared = experts(1, self.in_features, numbers) if shared else None
         if shared:
             start_at_zero(self.experts, self.in_features)
-        self.coverage = Coverage() if shared and coverage else None
+        self.coverage = Coverage()
+        self.covers = shared and coverage
         self._records: list[list[GatedOutput]] = []
 
     @classmethod
@@ -170,7 +174,7 @@ class GatedDomainUnits(FitsData):
         own = self._products(z)
         products = own if gates == "sample" else self._pooled(own, z, gates)
         beta = self.gate(products)
-        covered = None if self.coverage is None else self._covered(own)
+        covered = self._covered(own) if self.covers else None
         prediction, variance = self._mix(x, beta, covered)
         if gates == "sample":
             beta = beta.reshape(*lead, self.max_bases)
@@ -219,6 +223,12 @@ class GatedDomainUnits(FitsData):
         view = self._checked_view(features, gating)
         return self._residual(self._products(view.reshape(-1, self.gating_features))).reshape(view.shape[:-1])
 
+    def familiarity(
+        self, features: Shaped[Tensor, "*batch features"], gating: Shaped[Tensor, "*rows gating"] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        """Novelty calibrated on training data: 1 for a sample like those, 0 for one unlike anything seen."""
+        return cast(Tensor, self.coverage(self.novelty(features, gating)))
+
     def parameter_groups(self, *, deviation_decay: float = 0.1) -> list[dict[str, object]]:
         """Groups for an optimiser: with a shared expert the deviations get a weight decay of their own."""
         decayed = list(self.experts.parameters()) if self.shared is not None else []
@@ -240,7 +250,7 @@ class GatedDomainUnits(FitsData):
 
     def _covered(self, own: InnerProducts) -> Tensor:
         detached = InnerProducts(own.self_product.detach(), own.cross.detach(), own.gram.detach(), own.active)
-        return cast(Tensor, cast(Coverage, self.coverage)(self._residual(detached)))
+        return cast(Tensor, self.coverage(self._residual(detached)))
 
     def _mix(self, x: Tensor, beta: Tensor, covered: Tensor | None) -> tuple[Tensor, Tensor | None]:
         outputs = self.experts(x)
