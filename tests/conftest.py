@@ -23,6 +23,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "error::gated_domains.layer.GateWarning")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def a_cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is read from or written to the cache of whoever runs the tests; what is made is made once for all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GATED_DOMAINS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("GATED_DOMAINS_DATA", raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def one_seed_a_test() -> None:
     torch.manual_seed(0)

@@ -1,0 +1,66 @@
+"""What is learned from: samples with a target and a domain, split so that nothing leaks. Knows no method."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gated_domains.data.batches import DomainBatch, place
+    from gated_domains.data.dataset import DomainDataset
+    from gated_domains.data.encoding import encoding_from, fit_encoding
+    from gated_domains.data.errors import DataError
+    from gated_domains.data.loading import DATASETS, load_data
+    from gated_domains.data.readers.reading import Reading
+    from gated_domains.data.sampling import SAMPLERS, DomainBalanced, InOrder, Shuffled
+    from gated_domains.data.splits import HoldOut, hold_outs
+    from gated_domains.data.synthetic import Mixture
+
+# Imported when first asked for: batches bring torch, which reading and checking data do without.
+_HOMES = {
+    "DATASETS": "loading",
+    "SAMPLERS": "sampling",
+    "DataError": "errors",
+    "DomainBalanced": "sampling",
+    "DomainBatch": "batches",
+    "DomainDataset": "dataset",
+    "HoldOut": "splits",
+    "InOrder": "sampling",
+    "Mixture": "synthetic",
+    "Reading": "readers.reading",
+    "Shuffled": "sampling",
+    "encoding_from": "encoding",
+    "fit_encoding": "encoding",
+    "hold_outs": "splits",
+    "load_data": "loading",
+    "place": "batches",
+}
+
+__all__ = [
+    "DATASETS",
+    "SAMPLERS",
+    "DataError",
+    "DomainBalanced",
+    "DomainBatch",
+    "DomainDataset",
+    "HoldOut",
+    "InOrder",
+    "Mixture",
+    "Reading",
+    "Shuffled",
+    "encoding_from",
+    "fit_encoding",
+    "hold_outs",
+    "load_data",
+    "place",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"gated_domains.data.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'gated_domains.data' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,143 @@
+"""Data with domains: inputs, targets, and where each sample comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.inputs import Features, Images, Inputs, Rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DomainDataset:
+    """Samples with a target and, where known, the domain (hospital, camera, customer) they come from.
+
+    ``targets`` are indices into ``class_names``, or numbers to be predicted where ``class_names`` is None.
+    ``domains`` are indices into ``domain_names``. ``official_test`` marks the rows that the publisher set aside:
+    then those of the sources serve for validation, those of a held-out domain are scored; of the domains in
+    ``scored_whole`` the other rows are scored too. ``notes`` are said wherever a result on this data is shown.
+    """
+
+    name: str
+    inputs: Inputs
+    targets: NDArray[Any]
+    class_names: tuple[str, ...] | None = None
+    domains: NDArray[np.int64] | None = None
+    domain_names: tuple[str, ...] = ()
+    metadata: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    official_test: NDArray[np.bool_] | None = None
+    scored_whole: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rows = len(self.inputs)
+        if rows == 0:
+            raise DataError(f"{self.name}: there are no samples")
+        columns = {"targets": self.targets, "domains": self.domains, "official_test": self.official_test}
+        for name, column in {**columns, **self.metadata}.items():
+            if column is not None and len(column) != rows:
+                raise DataError(f"{self.name}: {rows:,} inputs but {len(column):,} {name}; there must be one for each")
+        self._check_targets()
+        if self.domains is not None:
+            _check_indices(self.domains, self.domain_names, f"{self.name}: domain")
+        for names, what in ((self.domain_names, "domains"), (self.class_names or (), "classes")):
+            if len(set(names)) < len(names):
+                repeated = next(name for name in names if names.count(name) > 1)
+                raise DataError(f"{self.name}: two {what} are called {repeated!r}; give each its own name")
+
+    def _check_targets(self) -> None:
+        if self.class_names is not None:
+            _check_indices(self.targets, self.class_names, f"{self.name}: label")
+        elif self.targets.dtype.kind not in "fiub" or self.targets.ndim != 1:
+            found = f"{self.targets.dtype} of shape {self.targets.shape}"
+            raise DataError(f"{self.name}: targets must be one number a row, got {found}; classes need class_names")
+        elif not np.isfinite(self.targets).all():
+            row = int(np.argmin(np.isfinite(self.targets)))
+            raise DataError(f"{self.name}: the target of row {row} is {self.targets[row]}; drop the row or fill it in")
+
+    @classmethod
+    def from_arrays(
+        cls,
+        inputs: ArrayLike,
+        targets: ArrayLike,
+        domains: ArrayLike | None = None,
+        *,
+        name: str = "data",
+        class_names: Sequence[str] | None = None,
+        domain_names: Sequence[str] | None = None,
+        task: str | None = None,
+    ) -> DomainDataset:
+        """A data set of arrays in memory: bytes with three or four axes are images, a matrix of numbers features.
+
+        Labels and domains may be of any kind (numbers, text); where names are given, they are indices into those.
+        ``task`` is ``"classification"`` or ``"regression"``, by default what the targets look like.
+        """
+        from gated_domains.data.labels import as_domains, as_targets
+
+        values = np.asarray(inputs)
+        target_values, classes = as_targets(np.asarray(targets), class_names=class_names, task=task)
+        index, names = (None, ()) if domains is None else as_domains(np.asarray(domains), names=domain_names)
+        return cls(
+            name=name,
+            inputs=Images(values) if values.dtype == np.uint8 and values.ndim > 2 else Features(values),
+            targets=target_values,
+            class_names=classes,
+            domains=index,
+            domain_names=names,
+        )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def num_classes(self) -> int | None:
+        """How many classes there are; None for a number to be predicted."""
+        return None if self.class_names is None else len(self.class_names)
+
+    def domain_index(self, name: str) -> int:
+        """The index of a domain, by name."""
+        if name not in self.domain_names:
+            raise DataError(f"{self.name} has no domain {name!r}{did_you_mean(name, self.domain_names)}")
+        return self.domain_names.index(name)
+
+    def rows_of(self, *names: str) -> Rows:
+        """The rows of these domains, in order."""
+        if self.domains is None:
+            raise DataError(f"{self.name} has no domains; name the column that holds them (--domain)")
+        return np.flatnonzero(np.isin(self.domains, [self.domain_index(name) for name in names]))
+
+    def counts(self) -> NDArray[np.int64]:
+        """Rows by domain and class (one column where targets are numbers; one row where there are no domains)."""
+        domains = np.zeros(len(self), np.int64) if self.domains is None else self.domains
+        classes = self.targets if self.class_names is not None else np.zeros(len(self), np.int64)
+        table = np.zeros((max(1, len(self.domain_names)), self.num_classes or 1), np.int64)
+        np.add.at(table, (domains, classes), 1)
+        return table
+
+    def with_inputs(self, inputs: Inputs) -> DomainDataset:
+        """The same samples, seen otherwise: encoded, as features of a backbone."""
+        return replace(self, inputs=inputs)
+
+    def __repr__(self) -> str:
+        domains = (
+            f"{len(self.domain_names)} domains ({listing(self.domain_names, 5)})" if self.domain_names else "no domains"
+        )
+        targets = f"{self.num_classes} classes" if self.class_names else "a number to predict"
+        return f"<{self.name}: {len(self):,} rows, {self.inputs.describe()}, {targets}, {domains}>"
+
+
+def _check_indices(values: NDArray[Any], names: tuple[str, ...], what: str) -> None:
+    if values.dtype.kind not in "iu" or values.ndim != 1:
+        raise DataError(f"{what}s must be one whole number a row, got {values.dtype} of shape {values.shape}")
+    outside = (values < 0) | (values >= len(names))
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise DataError(
+            f"{what} {values[row]} of row {row} is outside 0 to {len(names) - 1} "
+            f"(such rows: {int(outside.sum()):,}; the names are {listing(names)})"
+        )

@@ -1,0 +1,75 @@
+"""Inputs -> numbers for a model. What must be learned from data is learned from the training rows alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gated_domains.data.inputs import Inputs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Encoding(ABC):
+    """How samples become tensors, in two steps: ``prepare`` once for all, ``tensor`` on each batch, on its device.
+
+    ``describe`` gives plain JSON, from which ``encoding_from`` makes the same encoding again, to ship with a model.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample as a model sees it."""
+
+    def prepare(self, inputs: Inputs) -> Inputs:
+        """Samples in the form that is kept in memory: by default as they are."""
+        return inputs
+
+    @abstractmethod
+    def tensor(self, raw: Tensor) -> Tensor:
+        """A batch of prepared samples as floats for a model."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """All that is needed to make this encoding again, as plain JSON."""
+
+
+class ImageEncoding(Encoding):
+    """Bytes 0 to 255 -> floats -1 to 1, channels first. Bytes until a batch is made: a quarter of the memory."""
+
+    kind = "images"
+
+    def __init__(self, height: int, width: int, channels: int) -> None:
+        self.height, self.width, self.channels = height, width, channels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, self.height, self.width)
+
+    def tensor(self, raw: Tensor) -> Tensor:
+        return raw.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "height": self.height, "width": self.width, "channels": self.channels}
+
+
+class FeatureEncoding(Encoding):
+    """Numbers as they are, in float32."""
+
+    kind = "features"
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    def tensor(self, raw: Tensor) -> Tensor:
+        return raw.float()
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "width": self.width}

@@ -1,0 +1,88 @@
+"""Bad input, in words for the person who gave it: the value, and the cure."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+
+class DataError(ValueError):
+    """Data that cannot be used as it is. The message names the value and the cure; nobody needs a traceback."""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """``"; did you mean 'hospital'?"`` where a known name is near, else the known names, to end a message with."""
+    known = sorted(names)
+    by_folded = {other.casefold(): other for other in known}
+    near = get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {by_folded[near[0]]!r}?"
+    return f"; there are {listing(known)}" if known else "; there are none"
+
+
+def listing(things: Iterable[object], most: int = 12) -> str:
+    """``a, b, c``, cut short with a count when there are many."""
+    words = [str(thing) for thing in things]
+    more = f" and {len(words) - most:,} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
+
+
+def explain(error: OSError) -> str:
+    """What a failed file operation means, and what to do about it."""
+    where = f"{error.filename}: " if error.filename else ""
+    cures = {
+        errno.EACCES: "permission denied; give yourself the right to it, or choose another place",
+        errno.EPERM: "permission denied; give yourself the right to it, or choose another place",
+        errno.EROFS: "the file system is read-only; choose another place",
+        errno.ENOENT: "no such file or folder; check the spelling",
+        errno.ENOTDIR: "a part of this path is a file, not a folder",
+        errno.EISDIR: "this is a folder; a file is needed",
+        errno.ENOSPC: "the disk is full; free some space, or choose another place. Nothing was left half-written",
+        errno.EDQUOT: "your quota on this disk is used up; free some space. Nothing was left half-written",
+        errno.EFBIG: "the file grew larger than allowed here; choose another place. Nothing was left half-written",
+        errno.ENAMETOOLONG: "the name is too long",
+        errno.ELOOP: "symbolic links go round in a circle",
+        errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+    }
+    return where + cures.get(error.errno or 0, error.strerror or str(error))
+
+
+@contextmanager
+def decoding(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around any reading of a foreign file: what its decoder raises becomes a DataError that names the file.
+
+    Decoders of damaged bytes raise errors of every kind (zlib, struct, Unicode, zip, memory); to the person who gave
+    the file they all mean the same. Errors of the disk itself pass through, and so do ours.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except MemoryError as error:
+        raise DataError(f"{path}: too large for the memory of this machine, or damaged") from error
+    except Exception as error:
+        # A place before the start of the file, where a damaged one sends its reader, is no fault of the disk.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            error.filename = error.filename or os.fspath(path)
+            raise
+        raise DataError(f"{path}: {first_line(error)}; it is cut short, damaged, or not what its name says") from error
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Put the file's name before the message of a DataError about what is in it."""
+    try:
+        yield
+    except DataError as error:
+        said = str(error).removeprefix(f"{os.path.basename(path)}: ")
+        raise error if str(path) in said else DataError(f"{path}: {said}") from error
+
+
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The first line of an error, cut, without characters that would upset a terminal."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    return line if len(line) <= most else line[:most] + " ..."

@@ -1,0 +1,157 @@
+"""Which rows make up each batch. A sampler is a function of seed and epoch alone, so that resuming is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
+from gated_domains.data.inputs import Rows
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """The rows of the batches of an epoch. Asked twice for the same epoch, it gives the same."""
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        ...
+
+    def batches(self, epoch: int) -> Iterator[Rows]:
+        """The rows of one batch after the other."""
+        ...
+
+
+class InOrder:
+    """Every row once, as they come; the last batch may be short. For evaluation."""
+
+    def __init__(self, rows: Rows, batch_size: int) -> None:
+        _check(rows, batch_size)
+        self.rows, self.batch_size = rows, batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def batches(self, epoch: int = 0) -> Iterator[Rows]:
+        return _cut(self.rows, self.batch_size)
+
+
+class Shuffled:
+    """Every row once, in an order of its own each epoch.
+
+    With ``drop_last`` a last batch that would be short is left out, unless it is the only one: statistics over a batch
+    of one or two (batch norm, kernel means) do harm.
+    """
+
+    def __init__(self, rows: Rows, batch_size: int, *, seed: int, drop_last: bool = True) -> None:
+        _check(rows, batch_size, seed)
+        self.rows, self.batch_size, self.seed, self.drop_last = rows, batch_size, seed, drop_last
+
+    @classmethod
+    def over(cls, dataset: DomainDataset, rows: Rows, *, batch_size: int, seed: int) -> Shuffled:
+        """The sampler over these rows of a data set."""
+        return cls(rows, batch_size, seed=seed)
+
+    def __len__(self) -> int:
+        whole = max(1, len(self.rows) // self.batch_size)
+        return whole if self.drop_last else -(-len(self.rows) // self.batch_size)
+
+    def batches(self, epoch: int) -> Iterator[Rows]:
+        order = _random(self.seed, epoch).permutation(self.rows)
+        return _cut(order[: len(self) * self.batch_size], self.batch_size)
+
+
+class DomainBalanced:
+    """Equal shares of every domain in every batch, in as many batches as ``Shuffled`` has.
+
+    Where the batch size is no multiple of the number of domains, the domains with one row more (with more domains than
+    places: those with a row at all) go round at random, each once before any again. So do the rows of a domain: a small
+    domain is gone through several times an epoch, a large one in part.
+
+    ``domains`` holds the domain of every row of the data set, not of the chosen ``rows`` alone.
+    """
+
+    def __init__(self, rows: Rows, domains: Rows | None, batch_size: int, *, seed: int) -> None:
+        _check(rows, batch_size, seed)
+        if domains is None:
+            raise DataError(
+                "equal shares of every domain need domains, and the data has none; "
+                "name the column that holds them (--domain), or choose plain sampling"
+            )
+        if rows.max() >= len(domains):
+            raise DataError(f"row {rows.max()} is asked for but there are {len(domains):,} domains, one for each row")
+        self.batch_size, self.seed = min(batch_size, len(rows)), seed
+        rows = rows[np.argsort(domains[rows], kind="stable")]
+        self.rows_by_domain = np.split(rows, np.flatnonzero(np.diff(domains[rows])) + 1)
+
+    @classmethod
+    def over(cls, dataset: DomainDataset, rows: Rows, *, batch_size: int, seed: int) -> DomainBalanced:
+        """The sampler over these rows of a data set."""
+        return cls(rows, dataset.domains, batch_size, seed=seed)
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self.rows_by_domain) // self.batch_size
+
+    def batches(self, epoch: int) -> Iterator[Rows]:
+        rng = _random(self.seed, epoch)
+        places = self._places(rng)
+        order = np.empty(places.size, np.int64)
+        # A domain's places, batch after batch, are filled by going through its rows as often as it takes.
+        by_domain = np.argsort(places, axis=None, kind="stable")
+        ends = np.cumsum(np.bincount(places.ravel(), minlength=len(self.rows_by_domain)))[:-1]
+        for rows, mine in zip(self.rows_by_domain, np.split(by_domain, ends), strict=True):
+            order[mine] = _rounds(len(mine), rows, rng)
+        return _cut(order, self.batch_size)
+
+    def _places(self, rng: np.random.Generator) -> Rows:
+        """The domain of every place in every batch."""
+        domains = np.arange(len(self.rows_by_domain))
+        share, extra = divmod(self.batch_size, len(domains))
+        everybody = np.tile(np.repeat(domains, share), (len(self), 1))
+        return rng.permuted(np.concatenate([everybody, _turns(len(self), extra, domains, rng)], axis=1), axis=1)
+
+
+SAMPLERS: dict[str, type[Shuffled] | type[DomainBalanced]] = {"plain": Shuffled, "balanced": DomainBalanced}
+"""How training batches may be made up; each is made by ``over(dataset, rows, batch_size=, seed=)``."""
+
+
+def _turns(batches: int, extra: int, domains: Rows, rng: np.random.Generator) -> Rows:
+    """The domains that get one row more, for every batch: all once before any again, and none twice in a batch."""
+    turns = np.empty((batches, extra), np.int64)
+    waiting = domains[:0]
+    for batch in turns:
+        if len(waiting) < extra:
+            # The new round begins with domains that this batch does not have yet; the rest of it stays at random.
+            fresh = rng.permutation(domains)
+            first = fresh[~np.isin(fresh, waiting)][: extra - len(waiting)]
+            waiting = np.concatenate([waiting, first, fresh[~np.isin(fresh, first)]])
+        batch[:], waiting = waiting[:extra], waiting[extra:]
+    return turns
+
+
+def _rounds(count: int, rows: Rows, rng: np.random.Generator) -> Rows:
+    """This many rows: all in random order, then all in another, and so on."""
+    rounds = np.tile(rows, (-(-count // len(rows)), 1))
+    return rng.permuted(rounds, axis=1).ravel()[:count]
+
+
+def _cut(rows: Rows, batch_size: int) -> Iterator[Rows]:
+    return (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
+
+
+def _random(seed: int, epoch: int) -> np.random.Generator:
+    if epoch < 0:
+        raise DataError(f"epoch must be 0 or more, got {epoch}")
+    return np.random.default_rng([seed, epoch])
+
+
+def _check(rows: Rows, batch_size: int, seed: int = 0) -> None:
+    if batch_size < 1:
+        raise DataError(f"the batch size must be 1 or more, got {batch_size}")
+    if len(rows) == 0:
+        raise DataError("there are no rows to make batches of")
+    if seed < 0:
+        raise DataError(f"seed must be 0 or more, got {seed}")

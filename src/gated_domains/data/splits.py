@@ -1,0 +1,194 @@
+"""Hold-outs: the domains a model never sees, and the rows that train it, choose its settings, score it. No leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.held_out import held_out_domains
+from gated_domains.data.inputs import Rows
+from gated_domains.data.stratified import draw
+
+_Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HoldOut:
+    """Domains that a model never sees, and the rows to train, validate and score it on, each sorted.
+
+    ``left_out`` counts source rows used nowhere: an identical sample, or one of the same group, is in a held-out domain
+    (or, where the publisher set rows aside, among the sources' validation rows). ``unseen_classes`` are scored, but no
+    training row has them.
+    """
+
+    name: str
+    held_out: tuple[str, ...]
+    sources: tuple[str, ...]
+    train: Rows
+    validation: Rows
+    test: Rows
+    left_out: int
+    unseen_classes: tuple[str, ...]
+
+
+def hold_outs(
+    dataset: DomainDataset,
+    which: str | Sequence[str] = "default",
+    *,
+    validation: float = 0.2,
+    seed: int = 0,
+    keep_together: str | None = None,
+) -> list[HoldOut]:
+    """The hold-outs asked for, each with its rows.
+
+    ``which`` is ``each`` (every domain in turn), ``folds:K`` (domains dealt into K folds of about as many rows), names
+    separated by commas (in turn) or joined by ``+`` (together), or a sequence of such names. ``default`` is ``each`` up
+    to 32 domains and ``folds:5`` above.
+
+    Where the publisher set rows aside (``dataset.official_test``), those of the sources validate and those of a
+    held-out domain are scored. Elsewhere a held-out domain is scored whole, and the share ``validation`` of the source
+    rows is drawn by domain and class. Copies of a sample, and rows with the same value in the metadata column
+    ``keep_together`` (a patient), are never on two sides.
+    """
+    if not 0 < validation < 1:
+        raise DataError(f"validation must lie between 0 and 1, as a share of the source rows; got {validation}")
+    if seed < 0:
+        raise DataError(f"seed must be 0 or more, got {seed}")
+    _check_domains(dataset)
+    rows = np.bincount(_domains(dataset), minlength=len(dataset.domain_names))
+    chosen = held_out_domains(which, dataset.domain_names, rows=rows, seed=seed)
+    _check_scored(dataset, {name for held_out in chosen.values() for name in held_out})
+    ties = _ties(dataset, keep_together)
+    return [_hold_out(dataset, name, held_out, ties, validation, seed) for name, held_out in chosen.items()]
+
+
+def _check_domains(dataset: DomainDataset) -> None:
+    if dataset.domains is None:
+        raise DataError(f"{dataset.name} has no domains to hold out; name the column that holds them (--domain COLUMN)")
+    present = [dataset.domain_names[index] for index in np.unique(dataset.domains)]
+    if len(present) < 2:
+        raise DataError(
+            f"{dataset.name} has rows of one domain only, {present[0]!r}: held out, it leaves nothing to train on; "
+            "add data of another domain, or name another column (--domain COLUMN)"
+        )
+
+
+def _check_scored(dataset: DomainDataset, names: set[str]) -> None:
+    """Refuse a held-out domain that has no row to be scored on."""
+    domains = _domains(dataset)
+    rows = np.bincount(domains, minlength=len(dataset.domain_names))
+    aside = rows if dataset.official_test is None else np.bincount(domains[dataset.official_test], minlength=len(rows))
+    for name, count, set_aside in zip(dataset.domain_names, rows, aside, strict=True):
+        if name in names and count == 0:
+            raise DataError(f"the held-out domain {name!r} has no rows; leave it out of the names of the domains")
+        if name in names and name not in dataset.scored_whole and set_aside == 0:
+            raise DataError(
+                f"the held-out domain {name!r} has {count:,} rows but no test rows among them; "
+                "set some aside, or have all its rows scored (scored_whole)"
+            )
+
+
+def _ties(dataset: DomainDataset, keep_together: str | None) -> list[Rows]:
+    """What binds rows together, as numbers that bound rows share: being copies, being of one group."""
+    ties: list[NDArray[Any]] = []
+    if keep_together is not None:
+        ties.append(_groups(dataset, keep_together))
+    if dataset.inputs.repeats_are_copies:
+        ties.append(dataset.inputs.digests())
+    return [np.unique(tie, return_inverse=True)[1].astype(np.int64) for tie in ties]
+
+
+def _groups(dataset: DomainDataset, column: str) -> NDArray[Any]:
+    if column not in dataset.metadata:
+        raise DataError(f"{dataset.name} has no metadata column {column!r}{did_you_mean(column, dataset.metadata)}")
+    values = dataset.metadata[column]
+    missing = [value is None or value != value or value == "" for value in values.tolist()]
+    if any(missing):
+        raise DataError(
+            f"row {missing.index(True)} has no {column} ({sum(missing):,} such rows): it cannot be kept together with "
+            "its group; fill it in or drop the row"
+        )
+    return values.astype(str) if values.dtype == object else values
+
+
+def _hold_out(
+    dataset: DomainDataset, name: str, held_out: tuple[str, ...], ties: list[Rows], share: float, seed: int
+) -> HoldOut:
+    away = _in_domains(dataset, held_out)
+    source = ~away
+    usable = source.copy()
+    for tie in ties:
+        usable &= ~np.isin(tie, tie[away])
+    if dataset.official_test is None:
+        validation = _drawn(dataset, usable, ties, share, seed)
+        train, test = usable & ~validation, away
+    else:
+        validation = usable & dataset.official_test
+        train = usable & ~dataset.official_test
+        for tie in ties:
+            train &= ~np.isin(tie, tie[validation])
+        test = away & (dataset.official_test | _in_domains(dataset, dataset.scored_whole & set(held_out)))
+    left_out = int(source.sum() - train.sum() - validation.sum())
+    _check_parts(dataset, name, train, validation, share, left_out)
+    return HoldOut(
+        name=name,
+        held_out=held_out,
+        sources=tuple(dataset.domain_names[index] for index in np.unique(_domains(dataset)[train | validation])),
+        train=np.flatnonzero(train),
+        validation=np.flatnonzero(validation),
+        test=np.flatnonzero(test),
+        left_out=left_out,
+        unseen_classes=_unseen(dataset, train, test),
+    )
+
+
+def _drawn(dataset: DomainDataset, usable: _Mask, ties: list[Rows], share: float, seed: int) -> _Mask:
+    domains = _domains(dataset)[usable]
+    labels = np.zeros_like(domains) if dataset.class_names is None else dataset.targets[usable].astype(np.int64)
+    bound = [tie[usable] for tie in ties]
+    drawn = np.zeros(len(dataset), np.bool_)
+    drawn[usable] = draw(domains, labels, ties=bound, names=dataset.domain_names, share=share, seed=seed)
+    return drawn
+
+
+def _check_parts(
+    dataset: DomainDataset, name: str, train: _Mask, validation: _Mask, share: float, left_out: int
+) -> None:
+    why = f" ({left_out:,} source rows are left out: they are copies, or of a group, of rows held out)" * (left_out > 0)
+    if not (train | validation).any():
+        raise DataError(f"with {name!r} held out there is no row left to train on{why}; hold out fewer domains")
+    for part, mask in (("train", train), ("validation", validation)):
+        if mask.any():
+            continue
+        if dataset.official_test is not None:
+            raise DataError(f"with {name!r} held out, no row is left for {part} in the published division{why}")
+        raise DataError(
+            f"with {name!r} held out, validation={share} of {int((train | validation).sum()):,} source rows leaves no "
+            f"row for {part}{why}; choose another share (rows that are kept together stay on one side)"
+        )
+    if dataset.class_names is not None and len(found := np.unique(dataset.targets[train])) == 1:
+        raise DataError(
+            f"with {name!r} held out, all {int(train.sum()):,} training rows are of one class, "
+            f"{dataset.class_names[found[0]]!r}; there is nothing to learn: hold out other domains"
+        )
+
+
+def _unseen(dataset: DomainDataset, train: _Mask, test: _Mask) -> tuple[str, ...]:
+    if dataset.class_names is None:
+        return ()
+    return tuple(dataset.class_names[index] for index in np.setdiff1d(dataset.targets[test], dataset.targets[train]))
+
+
+def _in_domains(dataset: DomainDataset, names: Iterable[str]) -> _Mask:
+    return np.isin(_domains(dataset), [dataset.domain_index(name) for name in names])
+
+
+def _domains(dataset: DomainDataset) -> Rows:
+    assert dataset.domains is not None  # checked first of all
+    return dataset.domains

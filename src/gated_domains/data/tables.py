@@ -1,0 +1,93 @@
+"""The columns of a table as inputs: numbers and categories, either of which may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gated_domains.data.errors import DataError, listing
+from gated_domains.data.inputs import Inputs, Rows, digest
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A column of numbers; NaN where one is missing."""
+
+    name: str
+    values: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        infinite = np.isinf(self.values)
+        if infinite.any():
+            row = int(np.argmax(infinite))
+            raise DataError(
+                f"column {self.name!r}, row {row} (counting from 0) is {self.values[row]} "
+                f"(such rows: {int(infinite.sum()):,}); mend or empty the cell, or leave the column out with "
+                f"--drop {self.name}"
+            )
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Where there is no value."""
+        return np.isnan(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """A column of names, as indices into ``levels``; -1 where one is missing."""
+
+    name: str
+    values: NDArray[np.int32]
+    levels: tuple[str, ...]
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Where there is no value."""
+        return self.values < 0
+
+
+Column = Numbers | Categories
+
+
+class Table(Inputs):
+    """Columns of equal length. Equal rows are not taken for copies: two people may well have the same age and sex."""
+
+    kind = "table"
+    repeats_are_copies = False
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        if not columns:
+            raise DataError("no column is left to learn from, besides the target and the domain")
+        self.columns = tuple(columns)
+        lengths = {column.name: len(column.values) for column in columns}
+        if len(set(lengths.values())) > 1:
+            found = listing(f"{name} {length:,}" for name, length in lengths.items())
+            raise DataError(f"columns have different lengths: {found}")
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.values.nbytes for column in self.columns)
+
+    def read(self, rows: Rows) -> NDArray[Any]:
+        """Numbers, and categories by their index, side by side; missing ones are NaN and -1."""
+        return np.stack([column.values[rows].astype(np.float64) for column in self.columns], axis=1)
+
+    def digests(self) -> NDArray[np.uint64]:
+        step = 1 << 14
+        parts = (self.read(np.arange(start, min(start + step, len(self)))) for start in range(0, len(self), step))
+        return np.fromiter((digest(row) for part in parts for row in part), np.uint64, len(self))
+
+    def describe(self) -> str:
+        categories = sum(isinstance(column, Categories) for column in self.columns)
+        numbers = len(self.columns) - categories
+        parts = {"numbers": numbers, "categories": categories}
+        return "a table of " + " and ".join(
+            f"{count:,} column{'s' * (count > 1)} of {kind}" for kind, count in parts.items() if count
+        )
