@@ -1,0 +1,118 @@
+"""One door to all data: a name, a file, a folder, or a card."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.files import expanded
+from gated_domains.data.readers.arrays import is_folder_of_domains, read_npz, read_npz_folder
+from gated_domains.data.readers.card import CARD_SUFFIXES, read_card
+from gated_domains.data.readers.columns import read_table
+from gated_domains.data.readers.folders import IMAGE_SUFFIXES, read_folder
+from gated_domains.data.readers.reading import Reading
+from gated_domains.data.readers.table_files import is_table_file
+
+
+@dataclass(frozen=True)
+class Known:
+    """A data set that goes by a name."""
+
+    what: str
+    load: Callable[[Path | None, int], DomainDataset]
+    embedded: bool
+
+
+def _digits(data_dir: Path | None, seed: int) -> DomainDataset:
+    from gated_domains.data.digits import digits
+
+    return digits(seed=seed)
+
+
+def _digits5(data_dir: Path | None, seed: int) -> DomainDataset:
+    from gated_domains.data.digits5 import digits5
+
+    return digits5(data_dir=data_dir)
+
+
+def _digits5_small(data_dir: Path | None, seed: int) -> DomainDataset:
+    from gated_domains.data.digits5 import digits5
+
+    return digits5(data_dir=data_dir, small=True)
+
+
+def _synthetic(data_dir: Path | None, seed: int) -> DomainDataset:
+    from gated_domains.data.synthetic import synthetic
+
+    return synthetic(seed=seed).dataset
+
+
+DATASETS = {
+    "digits": Known("five domains of digits, in the package: two real, three made from real parts", _digits, True),
+    "digits5": Known("the paper's five: MNIST, MNIST-M, SVHN, USPS, SYN, from a data directory", _digits5, False),
+    "digits5-small": Known("the same with 1,500 + 500 images a domain, from a data directory", _digits5_small, False),
+    "synthetic": Known("mixtures of known elementary distributions, made in code", _synthetic, True),
+}
+
+
+def load_data(
+    what: str | os.PathLike[str],
+    reading: Reading | None = None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> DomainDataset:
+    """The data set of this name, or in this place. A known name wins over a file so called; ``./digits`` is the file.
+
+    ``seed`` is for data made in code; ``data_dir`` for data sets that lie in a data directory (else
+    ``$GATED_DOMAINS_DATA``, else the cache).
+    """
+    reading = reading or Reading()
+    if isinstance(what, str) and what in DATASETS:
+        reading.refuse_all_but(what=f"the data set {what!r}")
+        return DATASETS[what].load(None if data_dir is None else Path(data_dir), seed)
+    path = expanded(what)
+    if not path.exists():
+        hint = did_you_mean(str(what), DATASETS)
+        raise DataError(f"{what} is neither a file or folder here nor the name of a data set{hint}")
+    if is_card(path):
+        path, reading, notes = follow_card(path, reading)
+        dataset = load_data(path, reading, data_dir=data_dir, seed=seed)
+        return replace(dataset, notes=(*notes, *dataset.notes))
+    return _reader(path)(path, reading)
+
+
+def _reader(path: Path) -> Callable[[Path, Reading], DomainDataset]:
+    if path.is_dir():
+        return read_npz_folder if is_folder_of_domains(path) else read_folder
+    if not path.is_file():  # a pipe would wait for ever
+        raise DataError(f"{path} is neither a file nor a folder but a pipe or a device; write the data to a file first")
+    if path.suffix.lower() == ".npz":
+        return read_npz
+    if is_table_file(path):
+        return read_table
+    known = "a folder domain/class/*.png, .csv or .parquet (plain or compressed), .npz, or a .yaml card"
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        raise DataError(f"{path}: one image is no data set; give the folder that holds domain/class/*.png")
+    raise DataError(f"{path}: files of this kind cannot be read; {known} can")
+
+
+def is_card(path: Path) -> bool:
+    """Whether this is a card, not data."""
+    return path.suffix.lower() in CARD_SUFFIXES and path.is_file()
+
+
+def follow_card(path: Path, reading: Reading) -> tuple[Path, Reading, tuple[str, ...]]:
+    """Where the data lie that a card stands for, how to read them, and what to say of them."""
+    if reading != Reading():
+        raise DataError(
+            f"{path} already says how its data are to be read; change it there, or name the data themselves"
+        )
+    what, reading, notes = read_card(path)
+    if Path(what).suffix.lower() in CARD_SUFFIXES:
+        raise DataError(f"{path}: a card must name data, not another card ({what})")
+    return Path(what), reading, notes

@@ -1,0 +1,221 @@
+"""Columns of a table file -> target, domain, metadata and inputs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError, did_you_mean, listing, naming
+from gated_domains.data.labels import as_domains, as_targets
+from gated_domains.data.readers.reading import Reading
+from gated_domains.data.readers.table_files import read_table_file
+from gated_domains.data.tables import Categories, Column, Numbers, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TARGET_NAMES = ("target", "label", "y", "class")
+_SMILES = re.compile(r"[A-Za-z0-9@+\-\[\]()=#$:/\\.%*]+")
+_IDENTIFIER_ROWS = 20
+_TEXT_LETTERS, _TEXT_WORDS = 60, 6
+_NAME_LETTERS = 1_000
+
+
+def read_table(path: Path, reading: Reading) -> DomainDataset:
+    """A data set from a CSV or Parquet file."""
+    reading.refuse_all_but("target", "domain", "positive", "categorical", "drop", "metadata", "task", what="a table")
+    table = read_table_file(path)
+    with naming(path):
+        return _from_columns(path, table, reading)
+
+
+def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDataset:
+    target = _target_name(table.column_names, reading.target)
+    roles: dict[str, tuple[str, ...]] = {
+        "--target": (target,),
+        "--domain": (reading.domain,) if reading.domain else (),
+        "--categorical": reading.categorical,
+        "--drop": reading.drop,
+        "--metadata": reading.metadata,
+    }
+    _check_names(table.column_names, roles)
+
+    missing_target = table.column(target).null_count
+    if missing_target:
+        row = int(np.argmax(table.column(target).is_null().to_numpy()))
+        raise DataError(
+            f"column {target!r}, the target, is empty in row {row}, counting from 0 (such rows: {missing_target:,}); "
+            "drop those rows or fill them in"
+        )
+    values = _plain_values(table.column(target), target)
+    targets, class_names = as_targets(values, positive=reading.positive, task=reading.task, what=f"target {target!r}")
+    domains, domain_names = _domains(table, reading.domain)
+    metadata = {name: _kept_values(table.column(name), name) for name in reading.metadata}
+
+    notes: list[str] = []
+    columns = []
+    for name in table.column_names:
+        if name in {target, reading.domain, *reading.drop, *reading.metadata}:
+            continue
+        column = _column(name, table.column(name), categorical=name in reading.categorical, notes=notes)
+        if column is not None:
+            columns.append(column)
+    return DomainDataset(
+        name=path.name,
+        inputs=Table(columns),
+        targets=targets,
+        class_names=class_names,
+        domains=domains,
+        domain_names=domain_names,
+        metadata=metadata,
+        notes=tuple(notes),
+    )
+
+
+def _domains(table: pa.Table, name: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    if name is None:
+        return None, ()
+    return as_domains(_plain_values(table.column(name), name), what=f"domain {name!r}")
+
+
+def _target_name(names: list[str], chosen: str | None) -> str:
+    if chosen is not None:
+        return chosen
+    usual = [name for name in names if name.casefold() in _TARGET_NAMES]
+    if len(usual) == 1:
+        return usual[0]
+    raise DataError(f"which column is to be predicted? Name it with --target; there are {listing(names, 60)}")
+
+
+def _check_names(names: list[str], roles: dict[str, tuple[str, ...]]) -> None:
+    taken: dict[str, str] = {}
+    for option, chosen in roles.items():
+        for name in chosen:
+            if name not in names:
+                raise DataError(f"there is no column {name!r} ({option}){did_you_mean(name, names)}")
+            if name in taken:
+                raise DataError(f"column {name!r} is named by {taken[name]} and by {option}; it can have one part only")
+            taken[name] = option
+
+
+def _column(name: str, values: pa.ChunkedArray, *, categorical: bool, notes: list[str]) -> Column | None:
+    """The column as inputs, or None with a note where it cannot help on a new domain."""
+    import pyarrow.types as kinds
+
+    kind = values.type
+    if kinds.is_null(kind):
+        notes.append(f"column {name!r} is empty and is left out")
+        return None
+    if kinds.is_temporal(kind) and not kinds.is_time(kind) and not kinds.is_duration(kind) and not categorical:
+        days = values.cast("timestamp[us]").cast("int64").to_numpy(zero_copy_only=False).astype(np.float64) / 86_400e6
+        notes.append(f"column {name!r} holds dates; a model sees them as days since 1970")
+        return Numbers(name, days)
+    if _is_number(kind) and not categorical:
+        numbers = Numbers(name, _numbers(values))
+        if _counts_rows(name, numbers.values):
+            notes.append(f"column {name!r} counts the rows and is left out")
+            return None
+        return numbers
+    codes, levels = _levels(values, name)
+    if not categorical:
+        _refuse_text(name, codes, levels)
+        if len(codes) >= _IDENTIFIER_ROWS and 2 * len(levels) > len(codes):
+            notes.append(f"column {name!r} has {len(levels):,} different values in {len(codes):,} rows; it is taken "
+                         "for an identifier and left out")  # fmt: skip
+            return None
+    return Categories(name, codes, levels)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow.types as kinds
+
+    return any(test(kind) for test in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal))
+
+
+def _numbers(values: pa.ChunkedArray) -> NDArray[np.float64]:
+    import pyarrow.types as kinds
+
+    if kinds.is_boolean(values.type):
+        values = values.cast("int8")
+    return np.asarray(values.cast("float64", safe=False).to_numpy(), np.float64)
+
+
+def _counts_rows(name: str, values: NDArray[np.float64]) -> bool:
+    """Whether this is the row label that pandas writes before the first column when nobody asks it to."""
+    unnamed = re.fullmatch(r"column 0|Unnamed: 0|index", name) is not None
+    return unnamed and bool(np.array_equal(values, np.arange(len(values)) + values[0]))
+
+
+def _levels(values: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if kinds.is_nested(values.type):
+        raise DataError(f"column {name!r} holds {values.type} in each cell; one value a cell is needed (--drop {name})")
+    if not kinds.is_string(values.type):
+        from gated_domains.data.labels import plain
+
+        raw = values.dictionary_encode().combine_chunks()
+        names = [plain(level) for level in raw.dictionary.to_pylist()]
+    else:
+        raw = values.dictionary_encode().combine_chunks()
+        names = raw.dictionary.to_pylist()
+    codes = raw.indices.fill_null(-1).to_numpy().astype(np.int32)
+    # In the order of the alphabet, not of appearance: the same data in another order must give the same columns.
+    # Not by an array of text, which has as many places for every name as the longest one needs.
+    levels = sorted(set(names))
+    place = {level: number for number, level in enumerate(levels)}
+    return np.array([*(place[name] for name in names), -1], np.int32)[codes], tuple(levels)
+
+
+def _refuse_text(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]) -> None:
+    """Text and molecules are read by other means than columns of names; until those are here, say so."""
+    known = max(1, int((codes >= 0).sum()))
+    if known < 2 or 2 * len(levels) <= known:
+        return
+    sample = levels[:: max(1, len(levels) // 500)]
+    letters, words = np.mean([len(level) for level in sample]), np.mean([level.count(" ") + 1 for level in sample])
+    cure = f"leave the column out (--drop {name}), or give embeddings of it as .npz"
+    like_smiles = all(_SMILES.fullmatch(level) for level in sample) and letters > 8
+    if name.casefold() in ("smiles", "smile") or (
+        like_smiles and any("(" in level or "=" in level for level in sample)
+    ):
+        raise DataError(
+            f"column {name!r} holds molecules (SMILES, such as {sample[0][:40]!r}); "
+            f"molecules cannot be read yet: {cure}"
+        )
+    if letters > _TEXT_LETTERS or words > _TEXT_WORDS:
+        raise DataError(f"column {name!r} holds text (such as {sample[0][:40]!r}); text cannot be read yet: {cure}")
+
+
+def _plain_values(values: pa.ChunkedArray, name: str) -> NDArray[Any]:
+    """A target or a domain as plain numbers or text; an empty cell is NaN or an empty string."""
+    import pyarrow.types as kinds
+
+    if kinds.is_boolean(values.type):
+        values = values.cast("string")
+    if _is_number(values.type):
+        kept_whole = values.null_count == 0 and str(values.type).lstrip("u").startswith("int")
+        return np.asarray(values.to_numpy()) if kept_whole else _numbers(values)
+    codes, levels = _levels(values, name)
+    longest = max(levels, key=len, default="")
+    if len(longest) > _NAME_LETTERS:
+        raise DataError(
+            f"column {name!r} holds {len(longest):,} letters in one cell ({longest[:40]!r} ...); "
+            f"classes and domains have names of at most {_NAME_LETTERS}: is this the right column?"
+        )
+    return np.array([*levels, ""])[codes]
+
+
+def _kept_values(values: pa.ChunkedArray, name: str) -> NDArray[Any]:
+    """Metadata as they are; text as objects, for it may be of any length."""
+    if _is_number(values.type):
+        return _plain_values(values, name)
+    codes, levels = _levels(values, name)
+    return np.array([*levels, ""], dtype=object)[codes]
