@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 # Public names and where they live; imported when first asked for, so that `choose` works without torch.
 _HOMES = {
     "CosineGate": "gated_domains.layer",
+    "DomainBatch": "gated_domains.data",
+    "DomainDataset": "gated_domains.data",
     "GateStream": "gated_domains.layer",
     "GateWarning": "gated_domains.layer",
     "GatedDomainUnits": "gated_domains.layer",
@@ -18,6 +20,8 @@ _HOMES = {
     "MMDGate": "gated_domains.layer",
     "ProjectionGate": "gated_domains.layer",
     "fit_head": "gated_domains.backbones",
+    "hold_outs": "gated_domains.data",
+    "load_data": "gated_domains.data",
     "model_head": "gated_domains.backbones",
     "renew_coverage": "gated_domains.backbones",
     "replace_head": "gated_domains.backbones",
@@ -28,6 +32,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from gated_domains.backbones import fit_head, model_head, renew_coverage, replace_head
     from gated_domains.choose import suggest_num_bases, suggest_sigma
+    from gated_domains.data import DomainBatch, DomainDataset, hold_outs, load_data
     from gated_domains.layer import (
         CosineGate,
         GatedDomainUnits,
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CosineGate",
+    "DomainBatch",
+    "DomainDataset",
     "GateStream",
     "GateWarning",
     "GatedDomainUnits",
@@ -50,6 +57,8 @@ __all__ = [
     "ProjectionGate",
     "__version__",
     "fit_head",
+    "hold_outs",
+    "load_data",
     "model_head",
     "renew_coverage",
     "replace_head",

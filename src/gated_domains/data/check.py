@@ -1,0 +1,314 @@
+"""What data hold, what is wrong with them, and what a run on them would do: told before anything is trained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.encoding import fit_encoding
+from gated_domains.data.encoding.table import TableEncoding
+from gated_domains.data.errors import DataError, first_line, listing
+from gated_domains.data.files import expanded
+from gated_domains.data.inputs import Features
+from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data
+from gated_domains.data.readers import folders
+from gated_domains.data.readers.arrays import is_folder_of_domains
+from gated_domains.data.readers.reading import Reading
+from gated_domains.data.splits import HoldOut, hold_outs
+from gated_domains.data.tables import Column, Numbers, Table
+
+FEW_ROWS = 20
+MOST_OF_A_KIND = 8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found. ``broken``: a run would refuse the data; ``look``: it would go on, but somebody should know."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """All that was found in data, and what a run would do with them."""
+
+    dataset: DomainDataset
+    findings: tuple[Finding, ...]
+    plan: tuple[str, ...]
+
+    @property
+    def broken(self) -> bool:
+        """Whether a run would refuse these data."""
+        return any(finding.level == "broken" for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        data = self.dataset
+        return {
+            "name": data.name,
+            "rows": len(data),
+            "inputs": data.inputs.describe(),
+            "domains": list(data.domain_names),
+            "classes": None if data.class_names is None else list(data.class_names),
+            "counts": data.counts().tolist(),
+            "findings": [{"level": finding.level, "text": finding.text} for finding in self.findings],
+            "plan": list(self.plan),
+            "broken": self.broken,
+        }
+
+
+def check_data(
+    what: str | os.PathLike[str],
+    reading: Reading | None = None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> DataReport:
+    """Read everything and look at it. Raises DataError only where nothing can be read at all."""
+    reading = reading or Reading()
+    findings: list[Finding] = []
+    named = isinstance(what, str) and what in DATASETS
+    if not named and is_card(expanded(what)):
+        what, reading, notes = follow_card(expanded(what), reading)
+        findings += [Finding("look", note) for note in notes]
+    if not named and _is_image_folder(expanded(what)):
+        dataset = _readable_images(expanded(what), reading, findings)
+    else:
+        dataset = load_data(what, reading, data_dir=data_dir, seed=seed)
+    findings += [Finding("look", note) for note in dataset.notes]
+    for look in (_domains, _classes, _repeats, _columns):
+        findings += look(dataset)
+    plan = tuple(_plan(dataset, findings, seed))  # adds to the findings what would stop it
+    return DataReport(dataset, tuple(findings), plan)
+
+
+def _is_image_folder(path: Path) -> bool:
+    return path.is_dir() and not is_folder_of_domains(path)
+
+
+def _readable_images(path: Path, reading: Reading, findings: list[Finding]) -> DomainDataset:
+    """The folder less its unreadable images, each of which is found broken."""
+    reading.refuse_all_but("image_size", "positive", what="an image folder")
+    folder = folders.scan(path)
+    errors: dict[int, str] = {}
+
+    def attempt(row: int) -> None:
+        try:
+            folders.read_image(folder.files[row], height=8, width=8)
+        except (DataError, OSError) as error:
+            errors[row] = first_line(error)
+
+    folders.in_threads(attempt, range(len(folder.files)), "opening every image")
+    for row in sorted(errors)[:20]:
+        findings.append(Finding("broken", f"cannot be read: {errors[row]}"))
+    if len(errors) > 20:
+        findings.append(Finding("broken", f"further images that cannot be read: {len(errors) - 20:,}"))
+    if len(errors) == len(folder.files):
+        raise DataError(f"{path}: none of {len(errors):,} images can be read; the first: {errors[0]}")
+    folder = folder.without(list(errors))
+    return folders.as_dataset(
+        folder, folders.image_files(folder, image_size=reading.image_size), positive=reading.positive
+    )
+
+
+def _domains(dataset: DomainDataset) -> Iterator[Finding]:
+    if not dataset.domain_names:
+        yield Finding("look", "no domains are named: a run cannot hold one out; name their column with --domain")
+        return
+    rows = dataset.counts().sum(axis=1)
+    empty = [name for name, count in zip(dataset.domain_names, rows, strict=True) if count == 0]
+    if empty:
+        yield Finding("broken", f"domains without any row: {listing(empty)}")
+    few = [f"{name} ({count})" for name, count in zip(dataset.domain_names, rows, strict=True) if 0 < count < FEW_ROWS]
+    if few:
+        yield Finding("look", f"domains with fewer than {FEW_ROWS} rows, whose scores will be coarse: {listing(few)}")
+
+
+def _first(texts: Sequence[str], rest: str) -> Iterator[Finding]:
+    """The first of many findings of a kind, and how many more there are."""
+    yield from (Finding("look", text) for text in texts[:MOST_OF_A_KIND])
+    if len(texts) > MOST_OF_A_KIND:
+        yield Finding("look", f"{len(texts) - MOST_OF_A_KIND:,} more {rest}")
+
+
+def _classes(dataset: DomainDataset) -> Iterator[Finding]:
+    if dataset.class_names is None or not dataset.domain_names:
+        return
+    counts = dataset.counts()
+    one_class, without, at_home = [], [], []
+    for domain, row in zip(dataset.domain_names, counts, strict=True):
+        absent = [name for name, count in zip(dataset.class_names, row, strict=True) if count == 0]
+        if (row > 0).sum() == 1:
+            only = dataset.class_names[int(row.argmax())]
+            one_class.append(f"domain {domain!r} has one class only, {only!r}: a score there says little")
+        elif absent and row.any():
+            without.append(f"domain {domain!r} has no row of {listing(absent)}")
+    for name, column in zip(dataset.class_names, counts.T, strict=True):
+        if (column > 0).sum() == 1 < len(dataset.domain_names):
+            domain = dataset.domain_names[int(column.argmax())]
+            at_home.append(f"class {name!r} is in domain {domain!r} only: nothing can be learned of it elsewhere")
+    yield from _first(one_class, "domains have one class only")
+    yield from _first(without, "domains go without some of the classes")
+    yield from _first(at_home, "classes are in one domain only")
+    unused = [name for name, count in zip(dataset.class_names, counts.sum(axis=0), strict=True) if count == 0]
+    if unused:
+        yield Finding("look", f"classes without any row: {listing(unused)}")
+
+
+def _repeats(dataset: DomainDataset) -> Iterator[Finding]:
+    digests = dataset.inputs.digests()
+    _, group, sizes = np.unique(digests, return_inverse=True, return_counts=True)
+    rows = np.flatnonzero(sizes[group] > 1)
+    if len(rows) == 0:
+        return
+    rows = rows[np.argsort(group[rows], kind="stable")]
+    across, clashing, example = _groups(dataset, rows, group[rows])
+    copies = dataset.inputs.repeats_are_copies
+    if across:
+        word = "a leak: the sources' copies are left out of training" if copies else "by chance, or copied?"
+        yield Finding("look", f"samples that are the same in two or more domains: {across:,} ({example}); {word}")
+    if clashing:
+        yield Finding("look", f"samples that occur more than once with different targets: {clashing:,}")
+    repeated = len(rows) - len(np.unique(group[rows]))
+    if repeated:
+        yield Finding("look", f"rows with the same inputs as an earlier one: {repeated:,}")
+
+
+def _groups(dataset: DomainDataset, rows: NDArray[np.int64], group: NDArray[np.int64]) -> tuple[int, int, str]:
+    """Of groups of equal samples (``rows`` sorted by ``group``): how many span domains, how many clash; an example."""
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    across, clashing, example = 0, 0, ""
+    for members in np.split(rows, starts[1:]):
+        targets = dataset.targets[members]
+        clashing += bool((targets != targets[0]).any())
+        if dataset.domains is None:
+            continue
+        domains = dataset.domains[members]
+        if (domains != domains[0]).any():
+            across += 1
+            other = int(np.argmax(domains != domains[0]))
+            example = example or " and ".join(_place(dataset, int(members[place])) for place in (0, other))
+    return across, clashing, example
+
+
+def _place(dataset: DomainDataset, row: int) -> str:
+    if "file" in dataset.metadata:
+        return str(dataset.metadata["file"][row])
+    domain = "" if dataset.domains is None else f" of {dataset.domain_names[dataset.domains[row]]}"
+    return f"row {row}{domain}"
+
+
+def _columns(dataset: DomainDataset) -> Iterator[Finding]:
+    if isinstance(dataset.inputs, Features):
+        values = dataset.inputs.values
+        constant = np.flatnonzero((values == values[0]).all(axis=0))
+        if len(constant):
+            yield Finding(
+                "look",
+                f"constant features, of no use: {len(constant):,} of {values.shape[1]:,}, at {listing(constant)}",
+            )
+    if not isinstance(dataset.inputs, Table):
+        return
+    constant_names = [column.name for column in dataset.inputs.columns if _is_constant(column.values)]
+    if constant_names:
+        yield Finding("look", f"constant columns, of no use: {listing(constant_names)}")
+    yield from _missing(dataset.inputs, dataset)
+    varying = [column for column in dataset.inputs.columns if column.name not in constant_names]
+    somewhere = [text for column in varying for text in _constant_somewhere(column, dataset)]
+    yield from _first(somewhere, "columns are constant in one domain")
+    for column in varying:
+        if _gives_target_away(column, dataset):
+            yield Finding(
+                "look", f"column {column.name!r} alone tells the target in every row: is it known beforehand?"
+            )
+
+
+def _is_constant(values: NDArray[Any]) -> bool:
+    return bool((values == values[0]).all()) or bool(np.isnan(values.astype(np.float64)).all())
+
+
+def _missing(table: Table, dataset: DomainDataset) -> Iterator[Finding]:
+    """Missing values over all, and the columns that whole domains go without."""
+    missing = {column.name: column.missing for column in table.columns if column.missing.any()}
+    if not missing:
+        return
+    shares = sorted(((float(where.mean()), name) for name, where in missing.items()), reverse=True)
+    yield Finding("look", f"missing values: {listing(f'{name} {_percent(share)}' for share, name in shares)}")
+    texts = []
+    for number, domain in enumerate(dataset.domain_names):
+        here = dataset.domains == number
+        mostly = [(float(where[here].mean()), name) for name, where in missing.items() if where[here].mean() >= 0.5]
+        if mostly:
+            names = listing(f"{name} {_percent(share)}" for share, name in sorted(mostly, reverse=True))
+            texts.append(f"mostly missing in {domain!r}: {names}")
+    yield from _first(texts, "domains mostly go without some of the columns")
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 else "under 1%"
+
+
+def _constant_somewhere(column: Column, dataset: DomainDataset) -> Iterator[str]:
+    """A column that varies, but not in every domain: often a value that one site did not take down."""
+    if dataset.domains is None or not isinstance(column, Numbers):
+        return
+    for number, name in enumerate(dataset.domain_names):
+        known = column.values[(dataset.domains == number) & ~column.missing]
+        if len(known) >= FEW_ROWS and known.min() == known.max():
+            yield f"column {column.name!r} is {known[0]:g} in every row of {name!r} that has it"
+
+
+def _gives_target_away(column: Column, dataset: DomainDataset) -> bool:
+    if dataset.class_names is None or column.missing.any():
+        return False
+    levels, index = np.unique(column.values, return_inverse=True)
+    # With a level of its own for every few rows, any column would.
+    if len(levels) > max(2 * len(dataset.class_names), 20):
+        return False
+    pairs = np.unique(index * len(dataset.class_names) + dataset.targets)
+    return len(pairs) == len(levels) > 1
+
+
+def _plan(dataset: DomainDataset, findings: list[Finding], seed: int) -> Iterator[str]:
+    """What a run would do, in sentences; what would stop it is added to the findings."""
+    if dataset.class_names is None:
+        yield f"predict a number, from {dataset.targets.min():g} to {dataset.targets.max():g}"
+    else:
+        counts = dataset.counts().sum(axis=0)
+        usual, share = dataset.class_names[counts.argmax()], counts.max() / counts.sum()
+        yield f"predict one of {len(counts)} classes; always saying {usual!r} would be right in {share:.0%} of all rows"
+    try:
+        splits = hold_outs(dataset, seed=seed) if dataset.domain_names else []
+        encodings = [fit_encoding(dataset, split.train) for split in splits]
+        encoding = encodings[0] if encodings else fit_encoding(dataset, np.arange(len(dataset)))
+    except DataError as error:
+        findings.append(Finding("broken", f"a run would stop: {error}"))
+        return
+    if splits:
+        each = "each" if len(splits) == len(dataset.domain_names) else f"{len(splits)} folds"
+        yield f"hold out {each} of {len(dataset.domain_names)} domains in turn"
+    yield from (_sizes(split) for split in splits[:MOST_OF_A_KIND])
+    if len(splits) > MOST_OF_A_KIND:
+        yield f"  and {len(splits) - MOST_OF_A_KIND} more"
+    if not isinstance(encoding, TableEncoding):
+        yield f"see {dataset.inputs.describe()}, as arrays of shape {encoding.shape}"
+        return
+    yield f"see {len(encoding.names)} numbers a row: standardised columns, categories, and flags for missing values"
+    for split, own in list(zip(splits, encodings, strict=True))[:MOST_OF_A_KIND]:
+        if isinstance(own, TableEncoding) and own.left_out:
+            yield f"leave out, when {split.name} is held out: {listing(own.left_out)}, constant in the sources"
+
+
+def _sizes(split: HoldOut) -> str:
+    left_out = f", left out as copies of these: {split.left_out:,}" if split.left_out else ""
+    unseen = f", classes never seen in training: {listing(split.unseen_classes)}" if split.unseen_classes else ""
+    parts = f"{len(split.train):,} rows to train, {len(split.validation):,} to validate, {len(split.test):,} to score"
+    return f"  {split.name}: {parts}{left_out}{unseen}"
