@@ -31,8 +31,9 @@ lint: $(VENV)/ready  ## style, spelling, import direction
 types: $(VENV)/ready  ## mypy, strict
 	$(RUN)/mypy
 
-bench: $(VENV)/ready  ## what the layer costs, beside a literal loop and bare linear layers
+bench: $(VENV)/ready  ## what the layer costs beside a loop and bare linear layers; reading data beside pandas and PIL
 	$(RUN)/python benchmarks/layer.py
+	$(RUN)/python benchmarks/loading.py
 
 format: $(VENV)/ready  ## put files into shape
 	$(RUN)/ruff check --fix .

@@ -74,3 +74,4 @@ def test_the_other_blocks_run(world, monkeypatch):
         exec(block, world)
     assert world["out"].prediction.shape == (60, 10)
     assert world["loss"].requires_grad
+    assert world["batch"].inputs.shape == (128, 3, 32, 32)
