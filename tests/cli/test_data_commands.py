@@ -298,13 +298,17 @@ def test_show_refuses_a_picture_of_another_kind(run, table):
 
 def test_list_names_every_data_set_and_where_it_is(run, tmp_path):
     (tmp_path / "digits5").mkdir()
+    (tmp_path / "digits5-small").mkdir()
+    for domain in ("mnist", "mnistm", "svhn", "usps", "syn"):
+        (tmp_path / "digits5" / f"{domain}.npz").touch()
+    (tmp_path / "digits5-small" / "usps.npz").touch()
     done = run("data", "list", "--data-dir", tmp_path)
     assert done.code == 0
     rows = {line.split()[0]: line for line in done.out.splitlines() if line[:1].isalpha()}
     assert {"digits", "digits5", "digits5-small", "synthetic"} <= set(rows)
     assert "here, always" in rows["digits"]
     assert rows["digits5"].rstrip().endswith(str(tmp_path / "digits5"))
-    assert f"not in {tmp_path}" in rows["digits5-small"]
+    assert rows["digits5-small"].rstrip().endswith("digits5-small, but only usps")
 
 
 def test_every_command_explains_itself(run):

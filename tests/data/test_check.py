@@ -216,7 +216,7 @@ def test_missing_values_are_noticed_over_all_and_by_domain(tmp_path):
 
 def test_what_the_reader_left_out_is_a_finding(tmp_path):
     report = from_table(tmp_path, "id,x,k,site,y", [f"p{row},{cells}" for row, cells in enumerate(table_rows())])
-    assert "left out" in found(report, "identifier")
+    assert "left out" in found(report, "identifier", "note")
 
 
 def test_columns_constant_in_the_sources_of_any_hold_out_stop_a_run(tmp_path):
@@ -291,14 +291,14 @@ def test_a_card_is_followed_to_unreadable_images_and_its_notes_are_said(tmp_path
     (tmp_path / "pets.yaml").write_text("{path: pets, image_size: 4, notes: taken by hand}")
     report = check_data(tmp_path / "pets.yaml")
     assert found(report, "day/cat/3.png", "broken")
-    assert found(report, "taken by hand")
+    assert found(report, "taken by hand", "note")
     assert report.dataset.inputs.describe() == "images, 4 x 4, RGB"
 
 
 def test_sizes_that_differ_are_noticed(tmp_path):
     root = image_folder(tmp_path)
     Image.new("RGB", (40, 30)).save(root / "day" / "cat" / "0.png")
-    assert "from 6 x 6 to 40 x 30" in found(check_data(root), "differ in size")
+    assert "from 6 x 6 to 40 x 30" in found(check_data(root), "differ in size", "note")
 
 
 # -- for machines, and what cannot be read at all --------------------------------------------------------------------

@@ -19,21 +19,28 @@ from gated_domains.data.readers.reading import Reading
 app = typer.Typer(help="Look at data, check them, and get them.", no_args_is_help=True)
 
 _MOST_CLASSES, _MOST_DOMAINS = 12, 40
-_MARKS = {"broken": ("✗", "bold red"), "look": ("!", "yellow")}
+_MARKS = {"broken": ("✗", "bold red"), "look": ("!", "yellow"), "note": ("·", "default")}
 
 
 @app.command("list")
 def list_(data_dir: DataDir = None) -> None:
     """The data sets that go by a name, and where they are."""
+    from gated_domains.data.digits5 import DOMAINS
     from gated_domains.data.files import data_dir as find
     from gated_domains.data.loading import DATASETS
 
     place = find(data_dir)
     table = Table("name", "what it is", "where", box=None, header_style="bold", pad_edge=False)
     for name, known in DATASETS.items():
-        here = known.embedded or (place / name).is_dir()
-        where = "here, always" if known.embedded else str(place / name) if here else f"not in {place}"
-        table.add_row(name, known.what, Text(where, style="green" if here else "yellow"))
+        there = [domain for domain in DOMAINS if (place / name / f"{domain}.npz").is_file()]
+        where, style = f"not in {place}", "yellow"
+        if known.embedded:
+            where, style = "here, always", "green"
+        elif len(there) == len(DOMAINS):
+            where, style = str(place / name), "green"
+        elif there:
+            where = f"{place / name}, but only {listing(there)}"
+        table.add_row(name, known.what, Text(where, style=style))
     console = Console()
     console.print(table)
     console.print(

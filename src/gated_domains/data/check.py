@@ -30,7 +30,7 @@ MOST_OF_A_KIND = 8
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found. ``broken``: a run would refuse the data; ``look``: it would go on, but somebody should know."""
+    """One thing found. ``broken``: a run would refuse the data; ``look``: somebody should know; ``note``: as it is."""
 
     level: str
     text: str
@@ -78,12 +78,12 @@ def check_data(
     named = isinstance(what, str) and what in DATASETS
     if not named and is_card(expanded(what)):
         what, reading, notes = follow_card(expanded(what), reading)
-        findings += [Finding("look", note) for note in notes]
+        findings += [Finding("note", note) for note in notes]
     if not named and _is_image_folder(expanded(what)):
         dataset = _readable_images(expanded(what), reading, findings)
     else:
         dataset = load_data(what, reading, data_dir=data_dir, seed=seed)
-    findings += [Finding("look", note) for note in dataset.notes]
+    findings += [Finding("note", note) for note in dataset.notes]
     for look in (_domains, _classes, _repeats, _columns):
         findings += look(dataset)
     plan = tuple(_plan(dataset, findings, seed))  # adds to the findings what would stop it
