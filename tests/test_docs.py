@@ -33,7 +33,7 @@ def test_the_page_on_data_reads_splits_and_batches(heart):
     for block in blocks("data.md", "python"):
         exec(block, world)
     assert world["heart"].class_names == ("0", "1 or 2 or 3 or 4")
-    assert world["batch"].inputs.shape == (64, 1)
+    assert world["batch"].inputs.shape[1:] == (1,)
 
 
 def test_its_card_is_read(heart):

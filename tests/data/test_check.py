@@ -69,7 +69,7 @@ def test_no_domains_are_noticed_and_a_run_still_said(tmp_path):
     contents = clean()
     del contents["domain"]
     report = from_arrays(tmp_path, **contents)
-    assert "--domain" in found(report, "no domains are named")
+    assert "add an array called domain" in found(report, "no domains are known")
     assert not report.broken
     assert report.plan[-1].startswith("see features")
 
@@ -283,6 +283,61 @@ def test_a_folder_of_nothing_but_unreadable_images_is_refused(tmp_path):
         path.write_bytes(b"")
     with pytest.raises(DataError, match=r"pets: none of 4 images can be read; the first: .*day/cat/0.png"):
         check_data(root)
+
+
+def test_a_number_that_parts_the_classes_is_found(tmp_path):
+    chance = np.random.default_rng(0)
+    rows = [
+        f"{3 * (row % 2) + chance.normal() / 100},{chance.normal()},{'abc'[row % 3]},{row % 2}" for row in range(60)
+    ]
+    report = from_table(tmp_path, "leak,x,site,y", rows)
+    assert "'leak'" in found(report, "alone tells the target")
+
+
+def test_a_column_that_names_the_domain_again_is_found(tmp_path):
+    chance = np.random.default_rng(0)
+    rows = [f"{'ABC'[row % 3]},{chance.normal()},{'abc'[row % 3]},{row // 3 % 2}" for row in range(60)]
+    assert "'site name'" in found(from_table(tmp_path, "site name,x,site,y", rows), "tells the domain")
+
+
+def test_a_column_that_counts_the_rows_and_one_of_many_names_are_found(tmp_path):
+    chance = np.random.default_rng(0)
+    rows = [f"{row},n{row % 60},{chance.normal()},{'abc'[row % 3]},{row // 3 % 2}" for row in range(180)]
+    report = from_table(tmp_path, "when,who,x,site,y", rows)
+    assert "'when'" in found(report, "counts the rows")
+    assert "60 different names" in found(report, "are they categories?")
+
+
+def test_the_width_is_said_for_every_hold_out(tmp_path):
+    """With a held out, nobody has a gap, so there is no flag for it."""
+    rows = [f"{'' if row % 3 == 0 and row % 2 else row % 7},{'abc'[row % 3]},{row // 3 % 2}" for row in range(60)]
+    report = from_table(tmp_path, "x,site,y", rows)
+    assert "1 to 2 (by hold-out)" in report.plan[-1]
+
+
+def test_groups_are_kept_together_in_the_plan(tmp_path):
+    chance = np.random.default_rng(0)
+    rows = [f"{chance.normal()},{row // 6},{'abc'[row % 3]},{row // 3 % 2}" for row in range(60)]
+    report = from_table(tmp_path, "x,patient,site,y", rows, keep_together="patient")
+    assert "no row left to train on" in found(report, "a run would stop", "broken")
+
+
+@pytest.mark.parametrize(("target", "hint"), [("{}", "--task regression"), ("1{}", "--task classification")])
+def test_the_other_task_is_offered_where_it_might_be_meant(tmp_path, target, hint):
+    many = 12 if hint.endswith("regression") else 120
+    rows = [f"{row / 7},{'ab'[row % 2]},{target.format(row % many)}" for row in range(240)]
+    assert any(hint in line for line in from_table(tmp_path, "x,site,y", rows).plan)
+
+
+def test_folders_called_train_and_test_and_deeper_ones_are_doubted(tmp_path):
+    root = image_folder(tmp_path)
+    (root / "day").rename(root / "train")
+    (root / "night").rename(root / "test")
+    (root / "train" / "cat" / "more").mkdir()
+    (root / "train" / "cat" / "0.png").rename(root / "train" / "cat" / "more" / "0.png")
+    report = check_data(root)
+    assert "test, train" in found(report, "are these domains?", "note")
+    assert "1 images lie deeper" in found(report, "deeper than domain/class", "note")
 
 
 def test_a_card_is_followed_to_unreadable_images_and_its_notes_are_said(tmp_path):

@@ -167,7 +167,7 @@ BROKEN = {
     "a row too many": ({"test_images": np.zeros((11, 28, 28), np.uint8)}, "11 test_images but 10 test_labels"),
     "a missing key": ({"test_images": None}, "lacks test_images; there are"),
     "a note that is no text": ({"note": np.zeros(3)}, r"note must be one piece of text, got float64"),
-    "pickled objects": ({"train_labels": np.array([None] * 20)}, "holds pickled objects, which are never opened"),
+    "pickled objects": ({"train_labels": np.array([None] * 20)}, "holds Python objects, which are never read"),
 }
 
 
@@ -187,18 +187,18 @@ def test_a_truncated_file_is_named(five, share):
     path = folder / "digits5" / "svhn.npz"
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(DataError, match=r"svhn\.npz is damaged.* --from DIR"):
+    with pytest.raises(DataError, match=r"(?s)svhn\.npz.*damaged.* --from DIR"):
         digits5(data_dir=folder)
 
 
 def test_a_file_that_is_no_npz_at_all_is_named(five):
     folder, _ = five
     (folder / "digits5" / "svhn.npz").write_bytes(b"hello, world" * 10)
-    with pytest.raises(DataError, match=r"svhn\.npz is damaged, cut short, or no \.npz file"):
+    with pytest.raises(DataError, match=r"svhn\.npz: File is not a zip file.*damaged"):
         digits5(data_dir=folder)
     with open(folder / "digits5" / "svhn.npz", "wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(DataError, match="is one array, not a set of named ones"):
+    with pytest.raises(DataError, match=r"svhn\.npz: File is not a zip file"):
         digits5(data_dir=folder)
 
 

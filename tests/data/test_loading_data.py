@@ -69,7 +69,7 @@ def test_every_known_data_set_says_what_it_is():
     [
         ("photo.png", "one image is no data set; give the folder"),
         ("model.pkl", "files of this kind cannot be read; a folder domain/class/"),
-        ("archive.tar.gz", "files of this kind cannot be read"),
+        ("archive.tar.gz", "unpack the archive first"),
         ("noending", "files of this kind cannot be read"),
         ("sheet.xlsx", "files of this kind cannot be read"),
         ("array.npy", r"files of this kind cannot be read.*\.npz"),

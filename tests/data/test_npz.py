@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gated_domains.data import npz
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers import arrays
-from gated_domains.data.readers.arrays import read_arrays
+from gated_domains.data.npz import read_arrays
 from gated_domains.data.readers.reading import Reading
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -224,7 +224,7 @@ def objects(path: Path) -> np.ndarray:
     return np.array([Bomb(path)] * 6, dtype=object)
 
 
-@pytest.mark.parametrize("key", ["X", "y", "domain", "domain_names", "extra"])
+@pytest.mark.parametrize("key", ["X", "y", "domain", "domain_names"])
 def test_objects_are_refused_and_never_unpickled(tmp_path, key):
     made = tmp_path / "made"
     path = saved(tmp_path / "d.npz", **{"X": VALUES, "y": LABELS, key: objects(made)})
@@ -234,6 +234,13 @@ def test_objects_are_refused_and_never_unpickled(tmp_path, key):
     with np.load(path, allow_pickle=True) as contents:  # the payload is real
         contents[key]
     assert made.exists()
+
+
+def test_objects_that_nobody_needs_are_passed_over_and_never_unpickled(tmp_path):
+    made = tmp_path / "made"
+    data = load_data(saved(tmp_path / "d.npz", X=VALUES, y=LABELS, extra=objects(made)))
+    assert list(data.metadata) == []
+    assert not made.exists()
 
 
 def test_a_pickle_under_the_name_of_numbers_is_never_unpickled(tmp_path):
@@ -310,8 +317,8 @@ def test_letters_that_unicode_does_not_have_are_refused(tmp_path, key, order):
 
 
 def test_arrays_larger_than_memory_are_refused_before_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "available_bytes", lambda: 100)
-    with pytest.raises(DataError, match=r"d.npz needs .* GiB of memory, more than there is; split it up"):
+    monkeypatch.setattr(npz, "available_bytes", lambda: 100)
+    with pytest.raises(DataError, match=r"d.npz needs .* MiB of memory, more than there is; split it up"):
         load_data(saved(tmp_path / "d.npz", X=VALUES, y=LABELS))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features
+from gated_domains.data.inputs import Features, Images
 from gated_domains.data.splits import HoldOut, hold_outs
 
 
@@ -177,7 +177,8 @@ def test_nothing_leaks_whatever_is_copied_and_grouped(draw):
     )
     together = draw.draw(st.sampled_from([None, "patient"]))
     try:
-        splits = hold_outs(dataset, draw.draw(st.sampled_from(["each", "folds:2", "a+c"])), keep_together=together)
+        which = draw.draw(st.sampled_from(["each", "folds:2", "a+c"]))
+        splits = hold_outs(dataset, which, keep_together=together, copies=True)
     except DataError:  # so many copies that a side is empty or of one class; a test of its own below
         return
     for split in splits:
@@ -245,8 +246,46 @@ def test_groups_linked_by_copies_stay_on_one_side():
         metadata={"patient": np.where(np.arange(80) < 20, np.arange(80) // 2, 100 + np.arange(80))},
     )
     for seed in range(10):
-        split = hold_outs(dataset, "b", keep_together="patient", seed=seed, validation=0.4)[0]
+        split = hold_outs(dataset, "b", keep_together="patient", copies=True, seed=seed, validation=0.4)[0]
         assert len({row in split.validation for row in range(20)}) == 1
+
+
+def test_vectors_that_are_often_equal_by_chance_are_no_copies():
+    """Two bits a sample: taken for copies, nothing would be left to train on."""
+    bits = np.random.default_rng(0).integers(0, 2, (300, 2)).astype(float)
+    dataset = DomainDataset.from_arrays(bits, np.arange(300) % 2, np.arange(300) % 3)
+    assert [split.left_out for split in hold_outs(dataset)] == [0, 0, 0]
+    assert [len(split.train) + len(split.validation) for split in hold_outs(dataset)] == [200, 200, 200]
+    with pytest.raises(DataError, match="left out"):
+        hold_outs(dataset, copies=True)
+
+
+def test_copies_across_domains_are_copies_however_many_they_are():
+    values = np.random.default_rng(0).normal(size=(100, 3))
+    dataset = DomainDataset.from_arrays(np.tile(values, (3, 1)), np.arange(300) % 2, np.repeat([0, 1, 2], 100))
+    with pytest.raises(DataError, match="left out"):
+        hold_outs(dataset)
+    assert hold_outs(dataset, copies=False)[0].left_out == 0
+
+
+def test_the_same_rows_are_drawn_whatever_form_the_samples_have():
+    """As images or as features of them: else a cache of features would mix up training and validation."""
+    dataset = data(FIVE)
+    forms = [
+        dataset,
+        dataset.with_inputs(Features(np.random.default_rng(1).normal(size=(len(dataset), 7)))),
+        dataset.with_inputs(Images(np.random.default_rng(2).integers(0, 256, (len(dataset), 4, 4), np.uint8))),
+    ]
+    drawn = [[split.validation.tolist() for split in hold_outs(form, seed=5)] for form in forms]
+    assert drawn[0] == drawn[1] == drawn[2]
+    plain = [split.validation.tolist() for split in hold_outs(dataset, seed=5, copies=False)]
+    assert drawn[0] == plain
+
+
+def test_a_data_set_may_say_itself_what_is_kept_together():
+    dataset = data(FIVE, metadata={"patient": np.arange(250) // 2}, keep_together="patient")
+    for split in hold_outs(dataset):
+        assert not set(split.train // 2) & set(split.validation // 2)
 
 
 def test_digests_are_computed_once_for_all_hold_outs(monkeypatch):
@@ -507,7 +546,7 @@ def test_when_copies_leave_nothing_to_train_on_the_message_says_so():
     dataset = data({"a": 10, "b": 12})
     same = dataset.with_inputs(Features(np.ones((22, 2))))
     with pytest.raises(DataError, match=r"'a'.*12 .*left out"):
-        hold_outs(same, "a")
+        hold_outs(same, "a", copies=True)
 
 
 def test_a_column_to_keep_together_that_is_not_there_is_refused_with_the_nearest():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import TableEncoding, encoding_from, fit_encoding, table
+from gated_domains.data.encoding.table import NumberCode
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images, Inputs
 from gated_domains.data.loading import load_data
@@ -119,7 +120,7 @@ def test_validation_rows_leave_no_trace_either():
 
 
 def test_training_rows_are_standardised_as_a_loop_would():
-    values, rows = [3.0, -1.0, 7.5, NAN, 2.0, 100.0], [0, 1, 2, 3, 4]
+    values, rows = [3.0, -1.0, 7.5, NAN, 2.0, 30.0], [0, 1, 2, 3, 4]
     known = [values[row] for row in rows if values[row] == values[row]]
     mean = sum(known) / len(known)
     scale = (sum((value - mean) ** 2 for value in known) / len(known)) ** 0.5
@@ -147,7 +148,19 @@ def test_a_column_missing_in_all_training_rows_is_left_out():
 
 def test_of_a_constant_that_is_missing_at_times_the_flag_is_kept():
     column = numbers([4, NAN, 4, 5])
-    assert encoded(fit(column, rows=[0, 1, 2]), column) == {"x": [0, 0, 0, 1], "x is missing": [0, 1, 0, 0]}
+    assert encoded(fit(column, rows=[0, 1, 2]), column) == {"x is missing": [0, 1, 0, 0]}
+
+
+def test_a_value_out_of_all_proportion_elsewhere_is_cut_at_twenty_deviations():
+    column = numbers([-1, 1, 50, -1e300, 7])
+    assert encoded(fit(column, rows=[0, 1]), column) == {"x": [-1.0, 1.0, 20.0, -20.0, 7.0]}
+
+
+@pytest.mark.parametrize(("mean", "scale", "flag"), [(NAN, 1.0, False), (0.0, 0.0, False), (0.0, -1.0, True),
+                                                     (0.0, float("inf"), True), (0.0, None, False)])  # fmt: skip
+def test_a_code_that_makes_no_sense_is_refused(mean, scale, flag):
+    with pytest.raises(DataError, match=r"column 'x': a mean of .* and a scale of .* make no sense"):
+        NumberCode("x", mean, scale, flag)
 
 
 def test_a_table_constant_in_training_is_refused():

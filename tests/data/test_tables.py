@@ -215,11 +215,32 @@ def test_a_column_may_change_its_kind_late_in_the_file(tmp_path, late):
 
 
 @pytest.mark.usefixtures("pieces")
-def test_words_late_in_a_column_of_numbers_make_it_one_of_names(tmp_path):
+def test_words_late_in_a_column_of_numbers_are_missing_numbers_and_said(tmp_path):
     cells = [str(place % 5) for place in range(2_000)] + ["unknown"]
     rows = [(cell, str(place % 2), "ab"[place % 2]) for place, cell in enumerate(cells)]
-    found = column(from_text(tmp_path, written([("x", "y", "site"), *rows])), "x")
+    data = from_text(tmp_path, written([("x", "y", "site"), *rows]))
+    np.testing.assert_array_equal(column(data, "x").values, [*(place % 5 for place in range(2_000)), np.nan])
+    (note,) = data.notes
+    assert (
+        "column 'x' holds numbers, but 1 cells are none (the first, in row 2000 counting from 0, is 'unknown')" in note
+    )
+    named = from_text(tmp_path, written([("x", "y", "site"), *rows]), categorical=("x",))
+    found = column(named, "x")
     assert [found.levels[code] for code in found.values] == cells
+
+
+def test_a_column_with_many_words_among_its_numbers_is_one_of_names(tmp_path):
+    cells = [str(place % 5) if place % 4 else "high" for place in range(200)]
+    rows = [(cell, str(place % 2), "ab"[place % 2]) for place, cell in enumerate(cells)]
+    found = column(from_text(tmp_path, written([("x", "y", "site"), *rows])), "x")
+    assert set(found.levels) == {"0", "1", "2", "3", "4", "high"}
+
+
+def test_codes_keep_their_zeros(tmp_path):
+    rows = [(f"{place % 3:03}", str(place % 2), f"{place % 4 + 1:03}", f"{place}") for place in range(60)]
+    data = from_text(tmp_path, written([("ward", "y", "site", "x"), *rows]))
+    assert data.domain_names == ("001", "002", "003", "004")
+    assert column(data, "ward").levels == ("000", "001", "002")
 
 
 @pytest.mark.usefixtures("pieces")
@@ -491,7 +512,70 @@ def test_an_empty_column_is_left_out_with_a_note(tmp_path):
 def test_the_row_labels_that_pandas_writes_are_left_out_with_a_note(tmp_path, label):
     dataset = from_text(tmp_path, f"{label},x,site,y\n0,5,a,0\n1,6,b,1\n2,5,a,1\n")
     assert names(dataset) == ["x"]
-    assert any("counts the rows" in note for note in dataset.notes)
+    assert any("taken for an identifier" in note for note in dataset.notes)
+
+
+def test_numbers_called_an_identifier_are_left_out_and_others_stay(tmp_path):
+    rows = "".join(f"{9 * place % 31},{place},{'ab'[place % 2]},{place % 2}\n" for place in range(30))
+    dataset = from_text(tmp_path, "patient_id,x,site,y\n" + rows)
+    assert names(dataset) == ["x"]
+    assert any("'patient_id' has a new whole number for each row" in note for note in dataset.notes)
+    assert names(from_text(tmp_path, "paid,x,site,y\n" + rows)) == ["paid", "x"]
+
+
+def test_where_nothing_is_left_to_learn_from_the_reasons_are_given(tmp_path):
+    with pytest.raises(DataError, match=r"no column is left .*'index' has a new whole number"):
+        from_text(tmp_path, "index,site,y\n0,a,0\n1,b,1\n2,a,1\n")
+
+
+def test_a_guessed_target_is_said(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("x,site,label\n1.5,a,0\n2.5,b,1\n")
+    assert "column 'label' is taken for the target" in load_data(path, Reading(domain="site")).notes[0]
+
+
+def test_sentences_are_text_even_when_they_repeat(tmp_path):
+    told = [f"the patient said number {place} of many things today" for place in range(25)]
+    rows = [(told[place % 25], str(place % 2), "ab"[place % 2]) for place in range(300)]
+    with pytest.raises(DataError, match="column 'said' holds text"):
+        from_text(tmp_path, written([("said", "y", "site"), *rows]))
+
+
+def test_a_group_column_is_kept_and_binds_rows(tmp_path):
+    rows = [(f"{place / 3}", f"p{place // 2}", "ab"[place // 20], str(place % 2)) for place in range(40)]
+    data = from_text(tmp_path, written([("x", "patient", "site", "y"), *rows]), keep_together="patient")
+    assert (names(data), data.keep_together, list(data.metadata)) == (["x"], "patient", ["patient"])
+
+
+def test_letters_outside_utf8_far_down_are_read_as_windows_1252(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_files, "_HEAD", 64)
+    path = tmp_path / "table.csv"
+    lines = [f"{place},Lyon,{place % 2}" for place in range(50)] + ["1,M\xfcnchen,0"]
+    path.write_bytes("\n".join(["x,site,y", *lines]).encode("latin-1"))
+    assert load(path).domain_names == ("Lyon", "München")
+
+
+def test_times_finer_than_a_microsecond_are_read(tmp_path):
+    dataset = from_text(tmp_path, "seen,site,y\n1970-01-02 00:00:00.000000001,a,0\n1970-01-03 00:00:00,b,1\n")
+    np.testing.assert_array_equal(column(dataset, "seen").values, [1, 2])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_a_small_file_that_unpacks_to_more_than_there_is_memory_is_refused(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(table_files, "available_bytes", lambda: 3_000_000)
+    path = tmp_path / f"table.csv{suffix}"
+    opener = {".gz": gzip.open, ".xz": lzma.open}[suffix]
+    with opener(path, "wb") as file:
+        file.write(b"x,site,y\n" + b"1,a,0\n2,b,1\n" * 500_000)
+    with pytest.raises(DataError, match="unpacked, it is larger than the memory"):
+        load(path)
+
+
+def test_a_zip_whose_member_leads_out_of_it_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "table.csv.zip", "w") as archive:
+        archive.writestr("../table.csv", "x,site,y\n1,a,0\n2,b,1\n")
+    with pytest.raises(DataError, match=r"'\.\./table\.csv' leads out of the archive"):
+        load(tmp_path / "table.csv.zip")
 
 
 def test_a_column_called_index_that_counts_nothing_stays(tmp_path):
@@ -545,7 +629,7 @@ def test_real_reviews_are_refused_with_the_cure(tmp_path):
 def test_one_very_long_cell_does_not_cost_its_length_in_every_row(tmp_path, said):
     """Arrays of text have as many places in every row as the longest one needs."""
     cells = ["x" * 400_000, *(f"{place}" + " short words" * 8 for place in range(999))]
-    rows = [(cell, str(place), "ab"[place % 2], str(place % 2)) for place, cell in enumerate(cells)]
+    rows = [(cell, f"{place / 2}", "ab"[place % 2], str(place % 2)) for place, cell in enumerate(cells)]
     text = written([("text", "x", "site", "y"), *rows])
     tracemalloc.start()
     try:

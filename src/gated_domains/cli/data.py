@@ -56,7 +56,9 @@ def list_(data_dir: DataDir = None) -> None:
 def show(
     what: What,
     reading: Reading,
-    out: Annotated[Path | None, typer.Option(help="The picture to write (.png, .svg, .pdf).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The picture to write (.png, .svg, .pdf); DATA.png by default.")
+    ] = None,
     data_dir: DataDir = None,
     seed: Seed = 0,
 ) -> None:
@@ -119,7 +121,9 @@ def prepare(
     done = prepare_digits5(source, data_dir=data_dir, seed=seed, small=small, force=force)
     Console().print(Text(str(done)))
     if done.missing:
-        raise typer.Exit(2)
+        raise DataError(
+            f"digits5 is not complete: {listing(done.missing)} missing; the lines above say what each is made of"
+        )
 
 
 @app.command()

@@ -23,6 +23,7 @@ _TEXTS = {
     "categorical": "Columns of names that are written as numbers: a,b.",
     "drop": "Columns to leave out: a,b.",
     "metadata": "Columns to keep beside the inputs: a,b.",
+    "keep_together": "Column (a patient) whose groups are never divided.",
     "task": "classification or regression; found out by default.",
 }
 _OPTIONS: dict[str, Any] = {

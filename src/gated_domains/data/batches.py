@@ -111,9 +111,11 @@ class Samples(ABC):
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def batches(self, sampler: Sampler, epoch: int = 0) -> Iterator[DomainBatch]:
-        """The batches of an epoch, in the sampler's order."""
-        order = list(sampler.batches(epoch))
+    def batches(self, sampler: Sampler, epoch: int = 0, *, start: int = 0) -> Iterator[DomainBatch]:
+        """The batches of an epoch from the ``start``-th on, in the sampler's order."""
+        order = list(sampler.batches(epoch))[start:]
+        if not order:
+            return
         rows = np.concatenate(order)
         if rows.min() < 0 or rows.max() >= len(self):  # on a GPU nothing but a broken context would tell
             raise IndexError(

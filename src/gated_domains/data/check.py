@@ -21,10 +21,11 @@ from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data
 from gated_domains.data.readers import folders
 from gated_domains.data.readers.arrays import is_folder_of_domains
 from gated_domains.data.readers.reading import Reading
-from gated_domains.data.splits import HoldOut, hold_outs
-from gated_domains.data.tables import Column, Numbers, Table
+from gated_domains.data.splits import HoldOut, are_copies, hold_outs
+from gated_domains.data.tables import Categories, Column, Numbers, Table
 
 FEW_ROWS = 20
+MANY_LEVELS = 50
 MOST_OF_A_KIND = 8
 
 
@@ -121,7 +122,8 @@ def _readable_images(path: Path, reading: Reading, findings: list[Finding]) -> D
 
 def _domains(dataset: DomainDataset) -> Iterator[Finding]:
     if not dataset.domain_names:
-        yield Finding("look", "no domains are named: a run cannot hold one out; name their column with --domain")
+        cure = "name their column with --domain" if dataset.inputs.kind == "table" else "add an array called domain"
+        yield Finding("look", f"no domains are known: a model can be trained, but none held out; {cure}")
         return
     rows = dataset.counts().sum(axis=1)
     empty = [name for name, count in zip(dataset.domain_names, rows, strict=True) if count == 0]
@@ -171,7 +173,7 @@ def _repeats(dataset: DomainDataset) -> Iterator[Finding]:
         return
     rows = rows[np.argsort(group[rows], kind="stable")]
     across, clashing, example = _groups(dataset, rows, group[rows])
-    copies = dataset.inputs.repeats_are_copies
+    copies = are_copies(dataset, digests)
     if across:
         word = "a leak: the sources' copies are left out of training" if copies else "by chance, or copied?"
         yield Finding("look", f"samples that are the same in two or more domains: {across:,} ({example}); {word}")
@@ -229,6 +231,14 @@ def _columns(dataset: DomainDataset) -> Iterator[Finding]:
             yield Finding(
                 "look", f"column {column.name!r} alone tells the target in every row: is it known beforehand?"
             )
+        if isinstance(column, Numbers) and len(dataset) >= FEW_ROWS and (np.diff(column.values) == 1).all():
+            yield Finding("look", f"column {column.name!r} counts the rows: if it is no more, leave it out (--drop)")
+        if isinstance(column, Categories) and len(column.levels) > MANY_LEVELS:
+            yield Finding(
+                "look", f"column {column.name!r} has {len(column.levels):,} different names: are they categories?"
+            )
+        if _tells_domain(column, dataset):
+            yield Finding("look", f"column {column.name!r} tells the domain: what it says of a new one was never seen")
 
 
 def _is_constant(values: NDArray[Any]) -> bool:
@@ -270,21 +280,36 @@ def _gives_target_away(column: Column, dataset: DomainDataset) -> bool:
     if dataset.class_names is None or column.missing.any():
         return False
     levels, index = np.unique(column.values, return_inverse=True)
-    # With a level of its own for every few rows, any column would.
-    if len(levels) > max(2 * len(dataset.class_names), 20):
-        return False
     pairs = np.unique(index * len(dataset.class_names) + dataset.targets)
-    return len(pairs) == len(levels) > 1
+    if len(pairs) > len(levels):  # one value, two classes
+        return False
+    if isinstance(column, Numbers):  # every class has a stretch of its own
+        stretches = 1 + int((np.diff(dataset.targets[np.argsort(column.values, kind="stable")]) != 0).sum())
+        return len(dataset) >= FEW_ROWS and stretches == len(np.unique(dataset.targets)) > 1
+    # With a level of its own for every few rows, any column would.
+    return 1 < len(levels) <= max(2 * len(dataset.class_names), 20)
+
+
+def _tells_domain(column: Column, dataset: DomainDataset) -> bool:
+    """Whether every domain has one name of its own in this column."""
+    if dataset.domains is None or not isinstance(column, Categories) or column.missing.any():
+        return False
+    pairs = np.unique(column.values.astype(np.int64) * len(dataset.domain_names) + dataset.domains)
+    return len(pairs) == len(np.unique(column.values)) == len(np.unique(dataset.domains)) > 1
 
 
 def _plan(dataset: DomainDataset, findings: list[Finding], seed: int) -> Iterator[str]:
     """What a run would do, in sentences; what would stop it is added to the findings."""
     if dataset.class_names is None:
-        yield f"predict a number, from {dataset.targets.min():g} to {dataset.targets.max():g}"
+        whole = (dataset.targets == np.round(dataset.targets)).all()
+        hint = "; --task classification, if these are classes" if whole else ""
+        yield f"predict a number, from {dataset.targets.min():g} to {dataset.targets.max():g}{hint}"
     else:
         counts = dataset.counts().sum(axis=0)
         usual, share = dataset.class_names[counts.argmax()], counts.max() / counts.sum()
         yield f"predict one of {len(counts)} classes; always saying {usual!r} would be right in {share:.0%} of all rows"
+        if len(counts) > 10 and all(name.lstrip("-").isdigit() for name in dataset.class_names):
+            yield "  (--task regression, if the target is a quantity)"
     try:
         splits = hold_outs(dataset, seed=seed) if dataset.domain_names else []
         encodings = [fit_encoding(dataset, split.train) for split in splits]
@@ -301,7 +326,9 @@ def _plan(dataset: DomainDataset, findings: list[Finding], seed: int) -> Iterato
     if not isinstance(encoding, TableEncoding):
         yield f"see {dataset.inputs.describe()}, as arrays of shape {encoding.shape}"
         return
-    yield f"see {len(encoding.names)} numbers a row: standardised columns, categories, and flags for missing values"
+    widths = sorted({len(own.names) for own in encodings or [encoding] if isinstance(own, TableEncoding)})
+    spread = f"{widths[0]} to {widths[-1]} (by hold-out)" if len(widths) > 1 else str(widths[0])
+    yield f"see numbers a row, from columns, categories and flags for missing values: {spread}"
     for split, own in list(zip(splits, encodings, strict=True))[:MOST_OF_A_KIND]:
         if isinstance(own, TableEncoding) and own.left_out:
             yield f"leave out, when {split.name} is held out: {listing(own.left_out)}, constant in the sources"

@@ -20,7 +20,8 @@ class DomainDataset:
     ``targets`` are indices into ``class_names``, or numbers to be predicted where ``class_names`` is None.
     ``domains`` are indices into ``domain_names``. ``official_test`` marks the rows that the publisher set aside:
     then those of the sources serve for validation, those of a held-out domain are scored; of the domains in
-    ``scored_whole`` the other rows are scored too. ``notes`` are said wherever a result on this data is shown.
+    ``scored_whole`` the other rows are scored too. ``keep_together`` names the metadata column (a patient) whose groups
+    are never divided between training, validation and test. ``notes`` are said wherever a result on this data is shown.
     """
 
     name: str
@@ -32,6 +33,7 @@ class DomainDataset:
     metadata: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     official_test: NDArray[np.bool_] | None = None
     scored_whole: frozenset[str] = frozenset()
+    keep_together: str | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -111,10 +113,11 @@ class DomainDataset:
             raise DataError(f"{self.name} has no domains; name the column that holds them (--domain)")
         return np.flatnonzero(np.isin(self.domains, [self.domain_index(name) for name in names]))
 
-    def counts(self) -> NDArray[np.int64]:
-        """Rows by domain and class (one column where targets are numbers; one row where there are no domains)."""
-        domains = np.zeros(len(self), np.int64) if self.domains is None else self.domains
-        classes = self.targets if self.class_names is not None else np.zeros(len(self), np.int64)
+    def counts(self, rows: Rows | None = None) -> NDArray[np.int64]:
+        """These rows, or all, by domain and class (one column where targets are numbers; one row without domains)."""
+        rows = np.arange(len(self)) if rows is None else rows
+        domains = np.zeros(len(rows), np.int64) if self.domains is None else self.domains[rows]
+        classes = self.targets[rows] if self.class_names is not None else np.zeros(len(rows), np.int64)
         table = np.zeros((max(1, len(self.domain_names)), self.num_classes or 1), np.int64)
         np.add.at(table, (domains, classes), 1)
         return table

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from gated_domains.data import files
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.inputs import Images
+from gated_domains.data.npz import array_headers, read_arrays
 
 DOMAINS = ("mnist", "mnistm", "svhn", "usps", "syn")
 KEYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -64,8 +64,8 @@ def folder_name(*, small: bool) -> str:
 
 def read_labels(path: Path) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """The labels of one domain's file, for training and test, each a digit."""
-    with _opened(path) as pack:
-        train, test = (pack[f"{split}_labels"] for split in ("train", "test"))
+    arrays = _read(path, "train_labels", "test_labels")
+    train, test = arrays["train_labels"], arrays["test_labels"]
     for split, labels in (("train", train), ("test", test)):
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
             raise DataError(
@@ -83,8 +83,7 @@ def read_labels(path: Path) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
 
 def read_images(path: Path, split: str, *, rows: int) -> NDArray[np.uint8]:
     """The images of one split of one domain's file, in the shape they are stored in."""
-    with _opened(path) as pack:
-        images = pack[f"{split}_images"]
+    images = _read(path, f"{split}_images")[f"{split}_images"]
     sides, channels = images.shape[1:3], images.shape[3:]
     if images.dtype != np.uint8 or sides not in [(side, side) for side in _SIDES] or channels not in [(), (3,)]:
         raise DataError(
@@ -98,8 +97,7 @@ def read_images(path: Path, split: str, *, rows: int) -> NDArray[np.uint8]:
 
 def read_note(path: Path) -> str | None:
     """What is to be said wherever a result on this domain is shown, if anything."""
-    with _opened(path) as pack:
-        note = pack["note"] if "note" in pack.files else np.array("")
+    note = _read(path, "note").get("note", np.array(""))
     if note.ndim != 0 or note.dtype.kind != "U":
         raise DataError(f"{path}: note must be one piece of text, got {note.dtype} of shape {note.shape}")
     return str(note) or None
@@ -127,25 +125,16 @@ def _bilinear(inputs: int, outputs: int) -> NDArray[np.float32]:
     return np.maximum(0, 1 - np.abs(centres[:, None] - np.arange(inputs))).astype(np.float32)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    """One domain's file; anything that is wrong with it names it."""
-    cure = "make it again (gated-domains data prepare digits5 --from DIR)"
+def _read(path: Path, *keys: str) -> dict[str, NDArray[Any]]:
+    """These arrays of one domain's file, where they are there; whatever is wrong with it comes with the cure."""
     try:
-        pack = np.load(path, allow_pickle=False)
-        if not isinstance(pack, np.lib.npyio.NpzFile):
-            raise DataError(f"{path} is one array, not a set of named ones; {cure}")
-        with pack:
-            absent = [key for key in KEYS if key not in pack.files]
-            if absent:
-                raise DataError(f"{path} lacks {listing(absent)}; there are {listing(pack.files)}. {cure.capitalize()}")
-            yield pack
-    except (DataError, FileNotFoundError, PermissionError, IsADirectoryError):
-        raise
-    except Exception as error:  # numpy raises whatever a damaged file happens to lead to
-        pickled = "Object arrays" in str(error)  # numpy's words
-        what = "holds pickled objects, which are never opened" if pickled else "is damaged, cut short, or no .npz file"
-        raise DataError(f"{path} {what} ({error}); {cure}") from error
+        there = array_headers(path)
+        absent = [key for key in KEYS if key not in there]
+        if absent:
+            raise DataError(f"{path} lacks {listing(absent)}; there are {listing(there)}")
+        return read_arrays(path, wanted=keys)
+    except DataError as error:
+        raise DataError(f"{error}. Make it again: gated-domains data prepare digits5 --from DIR") from error
 
 
 def _missing(name: str, paths: list[Path], data_dir: StrPath | None) -> DataError:

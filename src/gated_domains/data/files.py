@@ -53,5 +53,9 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         with open(draft, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(draft, path)
+    except OSError as error:
+        if error.filename in (None, str(draft)):
+            error.filename = str(path)  # what people know it by
+        raise
     finally:
         draft.unlink(missing_ok=True)

@@ -62,20 +62,28 @@ class _Array(Inputs):
 
 
 class Images(_Array):
-    """Images in memory: bytes of shape (rows, height, width, channels)."""
+    """Images in memory: bytes of shape (rows, height, width, channels). ``digests``: of their files, if any."""
 
     kind = "images"
 
-    def __init__(self, values: NDArray[Any]) -> None:
+    def __init__(self, values: NDArray[Any], *, digests: NDArray[np.uint64] | None = None) -> None:
+        self._digests = digests
         if values.ndim == 3:
             values = values[..., None]
         if values.ndim != 4 or 0 in values.shape[1:]:
             raise DataError(
                 f"images must have shape (rows, height, width) or (rows, height, width, channels), got {values.shape}"
             )
+        if values.shape[1] in (1, 3, 4) and values.shape[3] not in (1, 3, 4):
+            raise DataError(
+                f"images of shape {values.shape} have their channels first; turn them: X.transpose(0, 2, 3, 1)"
+            )
         if values.dtype != np.uint8:
             raise DataError(f"images must be bytes (uint8, 0 to 255), got {values.dtype}; scale and convert them first")
         super().__init__(values)
+
+    def digests(self) -> NDArray[np.uint64]:
+        return super().digests() if self._digests is None else self._digests
 
     def describe(self) -> str:
         return describe_images(*self.values.shape[1:])

@@ -86,6 +86,8 @@ def plain(value: object) -> str:
 def _binary(values: NDArray[Any], positive: Sequence[str], what: str) -> tuple[NDArray[np.int64], tuple[str, str]]:
     levels, index = np.unique(values, return_inverse=True)
     written = [plain(level) for level in levels]
+    if not positive:
+        raise DataError(f"no {what} is named as positive; there are {listing(written)}")
     if values.dtype.kind in "fiu":
         positive = [_plain_number(name) for name in positive]
     for name in positive:
@@ -120,6 +122,8 @@ def one_axis(values: NDArray[Any], what: str) -> NDArray[Any]:
         values = values[:, 0]
     if values.ndim != 1:
         raise DataError(f"the {what} must be one value a row, got shape {values.shape}")
+    if values.dtype == object and all(isinstance(value, str) for value in values):
+        values = values.astype(str)  # text as pandas holds it
     if values.dtype.kind not in "biufUS":
         raise DataError(f"the {what} must be numbers or text, got {values.dtype}; convert it first")
     if len(values) == 0:
@@ -133,7 +137,7 @@ def _refuse_missing(values: NDArray[Any], what: str) -> None:
     missing = ~np.isfinite(values) if values.dtype.kind == "f" else values == "" if values.dtype.kind == "U" else None
     if missing is not None and missing.any():
         row = int(np.argmax(missing))
-        found = "empty" if values.dtype.kind == "U" else str(values[row])
+        found = "empty, or marked as missing" if values.dtype.kind == "U" else str(values[row])
         raise DataError(
             f"the {what} of row {row} is {found} (such rows: {int(missing.sum()):,} of {len(values):,}); "
             "drop those rows or fill them in"

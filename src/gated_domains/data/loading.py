@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gated_domains.data.archives import is_archive
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.files import expanded
 from gated_domains.data.readers.arrays import is_folder_of_domains, read_npz, read_npz_folder
 from gated_domains.data.readers.card import CARD_SUFFIXES, read_card
@@ -72,6 +73,8 @@ def load_data(
     ``$GATED_DOMAINS_DATA``, else the cache).
     """
     reading = reading or Reading()
+    if not os.fspath(what):
+        raise DataError(f"no data are named; there are {listing(DATASETS)}, and your own files and folders")
     if isinstance(what, str) and what in DATASETS:
         reading.refuse_all_but(what=f"the data set {what!r}")
         return DATASETS[what].load(None if data_dir is None else Path(data_dir), seed)
@@ -96,6 +99,8 @@ def _reader(path: Path) -> Callable[[Path, Reading], DomainDataset]:
     if is_table_file(path):
         return read_table
     known = "a folder domain/class/*.png, .csv or .parquet (plain or compressed), .npz, or a .yaml card"
+    if is_archive(path):
+        raise DataError(f"{path}: unpack the archive first; {known} can be read (text and molecules cannot yet)")
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise DataError(f"{path}: one image is no data set; give the folder that holds domain/class/*.png")
     raise DataError(f"{path}: files of this kind cannot be read; {known} can")

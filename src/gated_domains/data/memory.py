@@ -6,13 +6,22 @@ import os
 from pathlib import Path
 
 _MEMINFO, _CONTAINER = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+_UNKNOWN = 4 * 2**30
+# The limit, what is used, and what of that is files kept in memory only until somebody needs the room.
+_LIMITS = (
+    ("memory.max", "memory.current", "memory.stat", ("active_file", "inactive_file")),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        ("total_active_file", "total_inactive_file"),
+    ),
+)
 
 
 def available_bytes() -> int:
     """Memory to be had without pushing others out, as far as the system tells; in a container, what that allows."""
-    machine = _of_machine()
-    allowed, used = (_number(_CONTAINER / name) for name in ("memory.max", "memory.current"))
-    return machine if allowed is None or used is None else max(0, min(machine, allowed - used))
+    return min([_of_machine(), *(left for limit in _LIMITS if (left := _of_container(*limit)) is not None)])
 
 
 def _of_machine() -> int:
@@ -20,13 +29,18 @@ def _of_machine() -> int:
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: ask more coarsely
+    if hasattr(os, "sysconf"):  # not Linux: ask more coarsely
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return _UNKNOWN
 
 
-def _number(path: Path) -> int | None:
-    """What a container's limit says; None where there is no container, or no limit ("max")."""
+def _of_container(limit: str, used: str, stat: str, files: tuple[str, ...]) -> int | None:
+    """What a container allows beyond what it uses; None where there is no container, or no limit ("max")."""
     try:
-        text = path.read_text().strip()
-    except OSError:
+        allowed = (_CONTAINER / limit).read_text().strip()
+        taken = int((_CONTAINER / used).read_text())
+        entries = dict(line.split() for line in (_CONTAINER / stat).read_text().splitlines())
+    except (OSError, ValueError):
         return None
-    return int(text) if text.isdigit() else None
+    in_files = sum(int(entries.get(name, 0)) for name in files)
+    return max(0, int(allowed) - taken + in_files) if allowed.isdigit() else None

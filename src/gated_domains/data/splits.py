@@ -44,6 +44,7 @@ def hold_outs(
     validation: float = 0.2,
     seed: int = 0,
     keep_together: str | None = None,
+    copies: bool | None = None,
 ) -> list[HoldOut]:
     """The hold-outs asked for, each with its rows.
 
@@ -54,7 +55,8 @@ def hold_outs(
     Where the publisher set rows aside (``dataset.official_test``), those of the sources validate and those of a
     held-out domain are scored. Elsewhere a held-out domain is scored whole, and the share ``validation`` of the source
     rows is drawn by domain and class. Copies of a sample, and rows with the same value in the metadata column
-    ``keep_together`` (a patient), are never on two sides.
+    ``keep_together`` (a patient; by default the data set's own), are never on two sides. ``copies`` says whether equal
+    samples are copies of one thing; by default ``are_copies`` decides.
     """
     if not 0 < validation < 1:
         raise DataError(f"validation must lie between 0 and 1, as a share of the source rows; got {validation}")
@@ -64,7 +66,7 @@ def hold_outs(
     rows = np.bincount(_domains(dataset), minlength=len(dataset.domain_names))
     chosen = held_out_domains(which, dataset.domain_names, rows=rows, seed=seed)
     _check_scored(dataset, {name for held_out in chosen.values() for name in held_out})
-    ties = _ties(dataset, keep_together)
+    ties = _ties(dataset, keep_together or dataset.keep_together, copies)
     return [_hold_out(dataset, name, held_out, ties, validation, seed) for name, held_out in chosen.items()]
 
 
@@ -94,14 +96,41 @@ def _check_scored(dataset: DomainDataset, names: set[str]) -> None:
             )
 
 
-def _ties(dataset: DomainDataset, keep_together: str | None) -> list[Rows]:
+def are_copies(dataset: DomainDataset, digests: NDArray[np.uint64]) -> bool:
+    """Whether equal samples are copies of one thing: images always, rows of a table never, vectors where they are rare.
+
+    Vectors of few different values (answers to a questionnaire, fingerprints) are often equal by chance, inside a
+    domain too; where more than 1 % of them repeat another of their own domain, none is taken for a copy.
+    """
+    if not dataset.inputs.repeats_are_copies or dataset.inputs.kind != "features":
+        return dataset.inputs.repeats_are_copies
+    domains = np.zeros(len(dataset), np.int64) if dataset.domains is None else dataset.domains
+    order = np.lexsort((domains, digests))
+    repeats = (np.diff(digests[order]) == 0) & (np.diff(domains[order]) == 0)
+    return bool(repeats.sum() <= 0.01 * len(dataset))
+
+
+def _ties(dataset: DomainDataset, keep_together: str | None, copies: bool | None) -> list[Rows]:
     """What binds rows together, as numbers that bound rows share: being copies, being of one group."""
     ties: list[NDArray[Any]] = []
     if keep_together is not None:
         ties.append(_groups(dataset, keep_together))
-    if dataset.inputs.repeats_are_copies:
-        ties.append(dataset.inputs.digests())
-    return [np.unique(tie, return_inverse=True)[1].astype(np.int64) for tie in ties]
+    if copies is not False and (copies or dataset.inputs.repeats_are_copies):
+        digests = dataset.inputs.digests()
+        if copies or are_copies(dataset, digests):
+            ties.append(digests)
+    return [_by_first_row(tie) for tie in ties]
+
+
+def _by_first_row(values: NDArray[Any]) -> Rows:
+    """Numbers that equal values share, in the order of their first rows: a draw must not depend on a hash.
+
+    So the same rows are drawn whether images are in memory or on disk, small or large, or a backbone's features.
+    """
+    _, first, index = np.unique(values, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[index]
 
 
 def _groups(dataset: DomainDataset, column: str) -> NDArray[Any]:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from gated_domains.data.digits.drawing import SIDE
 from gated_domains.data.digits.parts import Domain
-from gated_domains.data.errors import explain
+from gated_domains.data.errors import DataError, explain
 from gated_domains.data.files import CACHE_VARIABLE, cache_dir, written_whole
+from gated_domains.data.npz import read_arrays
 
 RECIPE = 1  # to be raised with any change that changes a pixel
 _MAKERS = ("numpy", "pillow", "matplotlib", "scikit-learn")  # whose versions may change a pixel too
@@ -62,23 +63,21 @@ def read(path: Path) -> Made | None:
         return _checked(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except Exception as error:  # a damaged archive raises whatever it likes, and all of it can be made again
+    except (DataError, OSError) as error:
         reason = explain(error) if isinstance(error, OSError) else str(error)
         _say(f"{path} cannot be used ({reason}); making it again")
         return None
 
 
 def _checked(path: Path) -> Made:
-    with path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile) or set(archive) != {"recipe", *_FORM}:
-            raise ValueError("it holds something else")
-        if str(archive["recipe"]) != recipe():
-            raise ValueError(f"it was made by {archive['recipe']}")
-        arrays = {name: archive[name] for name in _FORM}
+    arrays = read_arrays(path)
+    if set(arrays) != {"recipe", *_FORM}:
+        raise DataError("it holds something else")
+    if str(made_by := arrays.pop("recipe")) != recipe():
+        raise DataError(f"it was made by {made_by}")
     for name, (kind, shape) in _FORM.items():
         if arrays[name].dtype != kind or arrays[name].shape != (len(arrays["labels"]), *shape):
-            raise ValueError(f"its {name} are {arrays[name].dtype} of shape {arrays[name].shape}")
+            raise DataError(f"its {name} are {arrays[name].dtype} of shape {arrays[name].shape}")
     return Made(**arrays)
 
 

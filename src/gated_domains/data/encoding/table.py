@@ -17,19 +17,26 @@ from gated_domains.data.tables import Categories, Column, Numbers, Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-# A level this rare, or beyond this many, gets no column of its own: nothing could be learned from it.
-MOST_LEVELS = 200
+MOST_LEVELS = 200  # the most frequent ones; of the others nothing much could be learned
+FURTHEST = 20.0  # standard deviations; a value out of all proportion at a new site must not drown the others
 _ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
 class NumberCode:
-    """``(x - mean) / scale``; a missing one is 0, the mean. ``flag``: a further column, 1 where it is missing."""
+    """``(x - mean) / scale``, within 20; a missing one is 0, the mean. ``flag``: one more, 1 where it is missing.
+
+    Without a scale the column was constant wherever it was known; then the flag is all there is.
+    """
 
     name: str
     mean: float
-    scale: float
+    scale: float | None
     flag: bool
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.mean) and (self.flag if self.scale is None else 0 < self.scale < np.inf)):
+            raise DataError(f"column {self.name!r}: a mean of {self.mean} and a scale of {self.scale} make no sense")
 
     @classmethod
     def fit(cls, column: Numbers, rows: Rows) -> NumberCode | None:
@@ -42,12 +49,12 @@ class NumberCode:
         # Scaled first: the square of a large value would overflow.
         size = float(np.abs(known).max()) or 1.0
         mean, scale = float((known / size).mean()) * size, float((known / size).std()) * size
-        return cls(column.name, mean, scale if varies and scale > 0 else 1.0, bool(missing.any()))
+        return cls(column.name, mean, (scale or 1.0) if varies else None, bool(missing.any()))
 
     @property
     def names(self) -> list[str]:
         """What each encoded number stands for."""
-        return [self.name, f"{self.name} is missing"] if self.flag else [self.name]
+        return [self.name] * (self.scale is not None) + [f"{self.name} is missing"] * self.flag
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -57,11 +64,13 @@ class NumberCode:
         if not isinstance(column, Numbers):
             raise DataError(f"column {self.name!r} held numbers in training, and now holds names")
         values, missing = column.values[rows], column.missing[rows]
-        # A value out of all proportion at a new site must not become infinite in float32.
-        with np.errstate(over="ignore"):
-            standard = np.clip((values - self.mean) / self.scale, -1e6, 1e6)
-        standard[missing] = 0.0
-        return np.stack([standard, missing] if self.flag else [standard], axis=1).astype(np.float32)
+        columns: list[NDArray[Any]] = [missing] if self.flag else []
+        if self.scale is not None:
+            with np.errstate(over="ignore"):
+                standard = np.clip((values - self.mean) / self.scale, -FURTHEST, FURTHEST)
+            standard[missing] = 0.0
+            columns.insert(0, standard)
+        return np.stack(columns, axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True)

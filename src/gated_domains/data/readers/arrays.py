@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, decoding, listing, naming
+from gated_domains.data.errors import DataError, listing, naming
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.labels import as_domains, as_targets, one_axis, plain
-from gated_domains.data.memory import available_bytes
+from gated_domains.data.npz import array_headers, read_arrays
 from gated_domains.data.readers.reading import Reading
 
 INPUTS = ("X", "features", "images", "x")
@@ -25,52 +22,13 @@ DOMAINS = ("domain", "domains", "subjects", "subject", "groups")
 _PARTS = ("train", "test")
 
 
-def read_arrays(path: str | Path, *, wanted: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` file by name (those wanted, where they are there). Nothing is unpickled.
-
-    What the file says of itself is looked at first: one that would not fit into memory is refused before it is read.
-    """
-    path = Path(path)
-    with decoding(path), zipfile.ZipFile(path) as archive:
-        members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-        if not members:
-            raise DataError(f"{path} holds no arrays; save them with numpy.savez(path, X=..., y=..., domain=...)")
-        chosen = [name for name in members if wanted is None or name in set(wanted)]
-        total = 0
-        for name in chosen:
-            try:
-                shape, dtype = _header(archive, members[name])
-            except (SyntaxError, TokenError, TypeError, ValueError) as error:
-                raise DataError(f"{path}: the header of {name!r} makes no sense; the file is damaged") from error
-            if dtype.hasobject:
-                raise DataError(
-                    f"{path}: {name!r} holds Python objects, which are never read; save plain numbers or text"
-                )
-            # At least a byte a value: values of no bytes, of which there may be any number, are a trap.
-            size = int(np.prod([int(side) for side in shape], dtype=object)) * max(1, dtype.itemsize)
-            if size > archive.getinfo(members[name]).file_size:
-                raise DataError(
-                    f"{path}: {name!r} says it has shape {shape} but holds fewer bytes; the file is damaged"
-                )
-            total += size
-        if total > available_bytes():
-            raise DataError(f"{path} needs {total / 2**30:.1f} GiB of memory, more than there is; split it up")
-        arrays = {}
-        for name in chosen:
-            with archive.open(members[name]) as file:
-                arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
-            if not _is_text_if_it_says_so(arrays[name]):
-                raise DataError(f"{path}: {name!r} says it holds text, but not all of it is; the file is damaged")
-    return arrays
-
-
 def read_npz(path: Path, reading: Reading) -> DomainDataset:
     """A data set from one file: ``X`` or ``features`` or ``images``, ``y`` or ``labels``, ``domain`` or ``subjects``.
 
     ``domain_names`` and ``class_names`` name indices. Other arrays with one value a row are kept as metadata.
     """
     reading.refuse_all_but("positive", "task", what="an .npz file")
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, wanted=_of_use(path))
     inputs, labels = _pick(path, arrays, INPUTS, "inputs"), _pick(path, arrays, LABELS, "labels")
     domain = next((name for name in DOMAINS if name in arrays), None)
     with naming(path):
@@ -89,6 +47,15 @@ def read_npz(path: Path, reading: Reading) -> DomainDataset:
             domain_names=domain_names,
             metadata=metadata,
         )
+
+
+def _of_use(path: Path) -> list[str]:
+    """The arrays that go by a known name, and those with one plain value a row; others are nobody's business here."""
+    known = {*INPUTS, *LABELS, *DOMAINS, "domain_names", "class_names"}
+    headers = array_headers(path)
+    return [
+        name for name, (shape, dtype) in headers.items() if name in known or (len(shape) == 1 and not dtype.hasobject)
+    ]
 
 
 def is_folder_of_domains(folder: Path) -> bool:
@@ -146,22 +113,6 @@ def as_inputs(values: NDArray[Any]) -> Images | Features:
             "features one row a sample; convert it first"
         )
     return Images(values) if values.ndim > 2 else Features(values)
-
-
-def _header(archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def _is_text_if_it_says_so(values: NDArray[Any]) -> bool:
-    """Whether every letter is one that Unicode has: others end in a fault inside Python."""
-    if values.dtype.kind != "U" or values.nbytes == 0:
-        return True
-    letters = np.frombuffer(values.tobytes(), np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
-    return int(letters.max()) <= sys.maxunicode
 
 
 def _pick(path: Path, arrays: Mapping[str, NDArray[Any]], names: tuple[str, ...], what: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, did_you_mean, listing, naming
+from gated_domains.data.errors import DataError, decoding, did_you_mean, listing, naming
 from gated_domains.data.labels import as_domains, as_targets
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.readers.table_files import read_table_file
@@ -24,24 +24,32 @@ _SMILES = re.compile(r"[A-Za-z0-9@+\-\[\]()=#$:/\\.%*]+")
 _IDENTIFIER_ROWS = 20
 _TEXT_LETTERS, _TEXT_WORDS = 60, 6
 _NAME_LETTERS = 1_000
+_FEW_ODD = 0.1  # of the cells of a column of numbers
+_CODE = re.compile(r"0\d+")  # 007, a postcode: a name, though it could be read as a number
+_IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?id)|.*(Id|ID)")
+_ROW_LABEL = re.compile(r"column 0|Unnamed: 0|index")  # pandas writes one before the first column unless told not to
 
 
 def read_table(path: Path, reading: Reading) -> DomainDataset:
     """A data set from a CSV or Parquet file."""
-    reading.refuse_all_but("target", "domain", "positive", "categorical", "drop", "metadata", "task", what="a table")
+    reading.refuse_all_but(
+        "target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task", what="a table"
+    )
     table = read_table_file(path)
-    with naming(path):
+    with decoding(path), naming(path):
         return _from_columns(path, table, reading)
 
 
 def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDataset:
     target = _target_name(table.column_names, reading.target)
+    together = reading.keep_together
+    kept = reading.metadata if together is None else tuple(dict.fromkeys((*reading.metadata, together)))
     roles: dict[str, tuple[str, ...]] = {
         "--target": (target,),
         "--domain": (reading.domain,) if reading.domain else (),
         "--categorical": reading.categorical,
         "--drop": reading.drop,
-        "--metadata": reading.metadata,
+        "--metadata": kept,
     }
     _check_names(table.column_names, roles)
 
@@ -49,32 +57,42 @@ def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDatase
     if missing_target:
         row = int(np.argmax(table.column(target).is_null().to_numpy()))
         raise DataError(
-            f"column {target!r}, the target, is empty in row {row}, counting from 0 (such rows: {missing_target:,}); "
-            "drop those rows or fill them in"
+            f"column {target!r}, the target, is empty or marked as missing (NA, ?, ...) in row {row}, counting "
+            f"from 0 (such rows: {missing_target:,}); drop those rows or fill them in"
         )
     values = _plain_values(table.column(target), target)
     targets, class_names = as_targets(values, positive=reading.positive, task=reading.task, what=f"target {target!r}")
     domains, domain_names = _domains(table, reading.domain)
-    metadata = {name: _kept_values(table.column(name), name) for name in reading.metadata}
+    metadata = {name: _kept_values(table.column(name), name) for name in kept}
 
     notes: list[str] = []
+    if reading.target is None:
+        notes.append(f"column {target!r} is taken for the target, by its name (--target chooses another)")
     columns = []
     for name in table.column_names:
-        if name in {target, reading.domain, *reading.drop, *reading.metadata}:
+        if name in {target, reading.domain, *reading.drop, *kept}:
             continue
         column = _column(name, table.column(name), categorical=name in reading.categorical, notes=notes)
         if column is not None:
             columns.append(column)
     return DomainDataset(
         name=path.name,
-        inputs=Table(columns),
+        inputs=_table(columns, notes),
         targets=targets,
         class_names=class_names,
         domains=domains,
         domain_names=domain_names,
         metadata=metadata,
+        keep_together=together,
         notes=tuple(notes),
     )
+
+
+def _table(columns: list[Column], notes: list[str]) -> Table:
+    if not columns:
+        why = "; ".join(["no column is left to learn from, besides the target and the domain", *notes])
+        raise DataError(why)
+    return Table(columns)
 
 
 def _domains(table: pa.Table, name: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
@@ -112,23 +130,53 @@ def _column(name: str, values: pa.ChunkedArray, *, categorical: bool, notes: lis
         notes.append(f"column {name!r} is empty and is left out")
         return None
     if kinds.is_temporal(kind) and not kinds.is_time(kind) and not kinds.is_duration(kind) and not categorical:
-        days = values.cast("timestamp[us]").cast("int64").to_numpy(zero_copy_only=False).astype(np.float64) / 86_400e6
+        whole = values.cast("timestamp[us]", safe=False).cast("int64")  # what is finer is let go
+        days = whole.to_numpy(zero_copy_only=False).astype(np.float64) / 86_400e6
         notes.append(f"column {name!r} holds dates; a model sees them as days since 1970")
         return Numbers(name, days)
     if _is_number(kind) and not categorical:
         numbers = Numbers(name, _numbers(values))
-        if _counts_rows(name, numbers.values):
-            notes.append(f"column {name!r} counts the rows and is left out")
+        if _is_identifier(name, numbers.values):
+            notes.append(
+                f"column {name!r} has a new whole number for each row; it is taken for an identifier and left out"
+            )
             return None
         return numbers
     codes, levels = _levels(values, name)
     if not categorical:
+        mended = _mostly_numbers(name, codes, levels, notes)
+        if mended is not None:
+            return mended
         _refuse_text(name, codes, levels)
         if len(codes) >= _IDENTIFIER_ROWS and 2 * len(levels) > len(codes):
             notes.append(f"column {name!r} has {len(levels):,} different values in {len(codes):,} rows; it is taken "
                          "for an identifier and left out")  # fmt: skip
             return None
     return Categories(name, codes, levels)
+
+
+def _mostly_numbers(name: str, codes: NDArray[np.int32], levels: tuple[str, ...], notes: list[str]) -> Numbers | None:
+    """A column of numbers with a few cells that are none ("unknown", a slip), which count as missing, with a note."""
+    if any(_CODE.fullmatch(level) for level in levels):
+        return None
+    parsed = np.array([*(_number(level) for level in levels), np.nan])
+    values = parsed[codes]
+    odd = np.isnan(values) & (codes >= 0)
+    if not (codes >= 0).any() or odd.sum() > _FEW_ODD * (codes >= 0).sum():
+        return None
+    row = int(np.argmax(odd))
+    notes.append(
+        f"column {name!r} holds numbers, but {int(odd.sum()):,} cells are none (the first, in row {row} counting from "
+        f"0, is {levels[codes[row]][:40]!r}) and count as missing; --categorical {name} takes all of them for names"
+    )
+    return Numbers(name, values)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if len(text) < 400 else np.nan
+    except ValueError:
+        return np.nan
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -145,10 +193,13 @@ def _numbers(values: pa.ChunkedArray) -> NDArray[np.float64]:
     return np.asarray(values.cast("float64", safe=False).to_numpy(), np.float64)
 
 
-def _counts_rows(name: str, values: NDArray[np.float64]) -> bool:
-    """Whether this is the row label that pandas writes before the first column when nobody asks it to."""
-    unnamed = re.fullmatch(r"column 0|Unnamed: 0|index", name) is not None
-    return unnamed and bool(np.array_equal(values, np.arange(len(values)) + values[0]))
+def _is_identifier(name: str, values: NDArray[np.float64]) -> bool:
+    """Whether these are whole numbers that only tell rows apart, by their name and by being all different."""
+    if len(values) < 2 or np.isnan(values).any() or (values != np.round(values)).any():
+        return False
+    if _ROW_LABEL.fullmatch(name):
+        return bool((np.diff(values) == 1).all())
+    return _IDENTIFIER.fullmatch(name) is not None and len(np.unique(values)) == len(values)
 
 
 def _levels(values: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
@@ -177,20 +228,21 @@ def _levels(values: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int32], tupl
 def _refuse_text(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]) -> None:
     """Text and molecules are read by other means than columns of names; until those are here, say so."""
     known = max(1, int((codes >= 0).sum()))
-    if known < 2 or 2 * len(levels) <= known:
+    if known < 2 or len(levels) < 2:
         return
+    mostly_new = 2 * len(levels) > known
     sample = levels[:: max(1, len(levels) // 500)]
     letters, words = np.mean([len(level) for level in sample]), np.mean([level.count(" ") + 1 for level in sample])
     cure = f"leave the column out (--drop {name}), or give embeddings of it as .npz"
-    like_smiles = all(_SMILES.fullmatch(level) for level in sample) and letters > 8
-    if name.casefold() in ("smiles", "smile") or (
+    like_smiles = mostly_new and all(_SMILES.fullmatch(level) for level in sample) and letters > 8
+    if (mostly_new and name.casefold() in ("smiles", "smile")) or (
         like_smiles and any("(" in level or "=" in level for level in sample)
     ):
         raise DataError(
             f"column {name!r} holds molecules (SMILES, such as {sample[0][:40]!r}); "
             f"molecules cannot be read yet: {cure}"
         )
-    if letters > _TEXT_LETTERS or words > _TEXT_WORDS:
+    if (mostly_new and letters > _TEXT_LETTERS) or (words > _TEXT_WORDS and len(levels) >= _IDENTIFIER_ROWS):
         raise DataError(f"column {name!r} holds text (such as {sample[0][:40]!r}); text cannot be read yet: {cure}")
 
 

@@ -19,11 +19,13 @@ from gated_domains.data.inputs import Images, Inputs, Rows, describe_images, dig
 from gated_domains.data.memory import available_bytes
 from gated_domains.data.progress import progress
 from gated_domains.data.readers.reading import Reading
+from gated_domains.data.readers.table_files import is_table_file
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 MOST_PIXELS = 89_000_000  # of one image; beyond, PIL itself takes it for a trap, and warns
 LARGEST_SIDE = 224  # of images of many sizes, unless another is asked for
-_SNIFFED = 64
+_SNIFFED = 20_000
+_PARTS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 _SHARE = 64  # images one thread reads before it takes more
 _LITTLE = 2_000  # images that are read before anybody would look for a progress bar
 
@@ -75,23 +77,24 @@ class ImageFiles(Inputs):
     def read_all(self) -> Images:
         """Every image, in memory."""
         images = np.empty((len(self), self.height, self.width, 3), np.uint8)
+        digests = np.empty(len(self), np.uint64)
 
         def fill(row: int) -> None:
             images[row] = read_image(self.files[row], height=self.height, width=self.width)
+            digests[row] = _digest(self.files[row])
 
         in_threads(fill, range(len(self)), "reading images")
-        return Images(images)
+        return Images(images, digests=digests)
 
     def digests(self) -> NDArray[np.uint64]:
         """Of the files as they are: the same picture saved twice in two ways counts as two."""
-        found = np.empty(len(self), np.uint64)
+        digests = np.empty(len(self), np.uint64)
 
         def fill(row: int) -> None:
-            with open(self.files[row], "rb") as file:
-                found[row] = digest_of_bytes(file.read())
+            digests[row] = _digest(self.files[row])
 
         in_threads(fill, range(len(self)), "comparing images")
-        return found
+        return digests
 
     def describe(self) -> str:
         return describe_images(self.height, self.width, 3)
@@ -127,8 +130,22 @@ def as_dataset(folder: ImageFolder, images: ImageFiles, *, positive: Sequence[st
         domains=folder.domains,
         domain_names=folder.domain_names,
         metadata={"file": np.array(files, object)},
-        notes=(*images.notes, *((others,) if folder.others else ())),
+        notes=(*images.notes, *_doubts(folder), *((others,) if folder.others else ())),
     )
+
+
+def _doubts(folder: ImageFolder) -> Iterator[str]:
+    """Signs that the folders may not be domains and classes after all."""
+    if all(name.casefold() in _PARTS for name in folder.domain_names):
+        yield f"the domains are called {listing(folder.domain_names)}: are these domains? It must be domain/class/*"
+    top = len(folder.root.parts)
+    deeper = [file for file in folder.files if len(Path(file).parts) > top + 3]
+    if deeper:
+        below = os.path.relpath(deeper[0], folder.root)
+        yield (
+            f"{len(deeper):,} images lie deeper than domain/class/* ({_printable(below)}); the first two folders are "
+            "taken for their domain and class"
+        )
 
 
 def scan(root: Path) -> ImageFolder:
@@ -144,6 +161,8 @@ def scan(root: Path) -> ImageFolder:
                     places.append((_printable(domain.name), _printable(group.name)))
                 else:
                     others.append(_printable(os.path.relpath(file, root)))
+    if not files and (tables := [entry.name for entry in _entries(root) if is_table_file(Path(entry.path))]):
+        raise DataError(f"{root} holds tables ({listing(tables, 3)}); join them into one, with a column for the domain")
     if not files:
         raise DataError(
             f"{root}: images are expected as domain/class/*.png, but {_elsewhere(root)}; sort them into such folders"
@@ -211,6 +230,11 @@ def read_image(path: str | os.PathLike[str], *, height: int, width: int) -> NDAr
         if rgb.size != (width, height):
             rgb = ImageOps.fit(rgb, (width, height), Image.Resampling.BILINEAR)
         return np.asarray(rgb)
+
+
+def _digest(path: str) -> int:
+    with open(path, "rb") as file:
+        return digest_of_bytes(file.read())
 
 
 def _as_bytes(image: Any) -> Any:

@@ -13,8 +13,9 @@ class Reading:
 
     ``positive`` names the target values that become the one class of two. ``categorical`` columns are names even where
     they are written as numbers; ``drop`` columns are not read; ``metadata`` columns are kept beside the samples, for
-    grouping, but are no inputs. ``task`` is ``"classification"`` or ``"regression"``. ``image_size`` is the side of the
-    square that images are fitted to.
+    grouping, but are no inputs; ``keep_together`` is one of these (a patient), whose groups are never divided between
+    training, validation and test. ``task`` is ``"classification"`` or ``"regression"``. ``image_size`` is the side of
+    the square that images are fitted to.
     """
 
     target: str | None = None
@@ -23,6 +24,7 @@ class Reading:
     categorical: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
+    keep_together: str | None = None
     task: str | None = None
     image_size: int | None = None
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import io
 import lzma
 import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gated_domains.data.errors import DataError, decoding, first_line, listing
+from gated_domains.data.memory import available_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,8 @@ _SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _DECIMAL_POINT = re.compile(r"[-+]?\d*\.\d+")
 _IN_THE_WAY = re.compile(r"/$|^__MACOSX/|(^|/)\.[^/]*$")  # folders, and what a Mac adds to a zip
+_CODE = re.compile(r"0\d+")
+_LOOKED_AT = 1_000  # rows
 _HEAD = 1 << 20
 _BLOCK = 1 << 22
 
@@ -62,12 +66,24 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _read_csv(path: Path) -> pa.Table:
-    from pyarrow import csv as arrow_csv
+    from pyarrow import types as kinds
 
     with _opened(path) as file:
         head = file.read(_HEAD)
-    encoding, separator, decimal_point = _sniff(path, head)
+    form = _sniff(path, head)
+    table = _parsed(path, head, *form)
+    if form[0] == "utf-8" and any(kinds.is_binary(field.type) for field in table.schema):
+        # Letters outside UTF-8, further down than the head: Arrow gives bytes then, and says nothing.
+        table = _parsed(path, head, "cp1252", *form[1:])
+    return table
+
+
+def _parsed(path: Path, head: bytes, encoding: str, separator: str, decimal_point: str) -> pa.Table:
+    from pyarrow import csv as arrow_csv
+
     missing = [*arrow_csv.ConvertOptions().null_values, *_ALSO_MISSING]
+
+    names = dict.fromkeys(_codes(head, encoding, separator), "string")
 
     def read(file: object, *, threads: bool = True, types: dict[str, pa.DataType] | None = None) -> pa.Table:
         return arrow_csv.read_csv(
@@ -75,7 +91,10 @@ def _read_csv(path: Path) -> pa.Table:
             read_options=arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK, encoding=encoding),
             parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                null_values=missing, strings_can_be_null=True, decimal_point=decimal_point, column_types=types
+                null_values=missing,
+                strings_can_be_null=True,
+                decimal_point=decimal_point,
+                column_types={**(types or {}), **names},
             ),
         )
 
@@ -99,6 +118,18 @@ def _read_csv(path: Path) -> pa.Table:
                 return read(file, threads=False)
         except ValueError as exact:
             raise DataError(f"{path}: {first_line(exact)}; every row must have as many cells as the header") from exact
+
+
+def _codes(head: bytes, encoding: str, separator: str) -> list[str]:
+    """Columns with cells such as 007 among the first rows: names, whose zeros must not be lost."""
+    lines = head.decode(encoding, "replace").lstrip("\ufeff").splitlines()[:_LOOKED_AT]
+    rows = _rows(lines, separator)
+    header = rows[0] if rows else []
+    return [
+        name
+        for place, name in enumerate(header)
+        if any(len(row) > place and _CODE.fullmatch(row[place]) for row in rows[1:])
+    ]
 
 
 def _likely_types(head: bytes, read: Callable[[object], pa.Table]) -> dict[str, pa.DataType]:
@@ -154,13 +185,43 @@ def _is_utf8(head: bytes) -> bool:
     return True
 
 
+class _Bounded(io.RawIOBase):
+    """A stream that is refused when more comes out of it than there is memory: a few bytes may unpack to any number."""
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        self.stream, self.path, self.left = stream, path, available_bytes()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.stream.read(len(buffer))
+        buffer[: len(content)] = content
+        self.left -= len(content)
+        if self.left < 0:
+            raise DataError(f"{self.path}: unpacked, it is larger than the memory of this machine; split it up")
+        return len(content)
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[Any]:
     """The file's bytes, uncompressed as they are read."""
+    with _unpacked(path) as stream:
+        if path.suffix.lower() in COMPRESSED_SUFFIXES:
+            yield io.BufferedReader(_Bounded(stream, path), _BLOCK)
+        else:
+            yield stream
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Any]:
     suffix = path.suffix.lower()
     if suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if not _IN_THE_WAY.search(name)]
+            outside = [name for name in members if name.startswith("/") or ".." in name.replace("\\", "/").split("/")]
+            if outside:
+                raise DataError(f"{path}: the member {outside[0]!r} leads out of the archive; it is not read")
             if len(members) != 1:
                 raise DataError(
                     f"{path}: a zip with one table is needed, this one holds {listing(members) or 'nothing'}"
@@ -171,7 +232,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         import pyarrow as pa
 
         with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, "zstd") as stream:
-            yield cast(IO[bytes], stream)
+            yield stream
     else:
         opener: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(suffix, open)
         with opener(path, "rb") as file:
