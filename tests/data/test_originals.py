@@ -403,7 +403,7 @@ def test_a_wrong_line_in_a_list_is_named(tmp_path, line):
 def assert_prepared(folder, pictures, *, labels=LABELS):
     for domain, expected in pictures.items():
         with np.load(folder / f"{domain}.npz") as pack:
-            assert_same([pack[key] for key in pack.files if key != "note"], parts(expected, labels))
+            assert_same([pack[key] for key in pack.files if key not in ("note", "seed")], parts(expected, labels))
 
 
 def test_originals_in_a_folder_are_prepared_and_syn_is_rendered(tmp_path, rendered):
@@ -630,6 +630,15 @@ def test_a_small_set_has_as_many_of_each_digit(tmp_path, rendered):
     data = digits5(data_dir=tmp_path, small=True)
     assert (data.counts() == 3).all()
     assert data.official_test.sum() == 50
+
+
+def test_files_drawn_with_another_seed_are_kept_but_said(tmp_path, rendered):
+    write_originals(tmp_path / "from")
+    prepare_digits5(tmp_path / "from", data_dir=tmp_path)
+    said = []
+    done = prepare_digits5(tmp_path / "from", data_dir=tmp_path, seed=7, say=said.append)
+    assert all(domain.kept for domain in done.domains.values())
+    assert sum("was drawn with seed 0 and is kept; --force draws it anew with seed 7" in line for line in said) == 5
 
 
 def test_what_is_there_and_intact_is_kept_unless_forced(tmp_path, rendered):

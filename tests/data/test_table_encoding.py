@@ -156,6 +156,13 @@ def test_a_value_out_of_all_proportion_elsewhere_is_cut_at_twenty_deviations():
     assert encoded(fit(column, rows=[0, 1]), column) == {"x": [-1.0, 1.0, 20.0, -20.0, 7.0]}
 
 
+@pytest.mark.parametrize("sizes", [{"height": "big"}, {"width": -1}, {"channels": 0}, {"height": 2.5}])
+def test_sizes_that_make_no_sense_are_refused(without_shape_checks, sizes):
+    described = {"kind": "images", "height": 4, "width": 4, "channels": 3, **sizes}
+    with pytest.raises(DataError, match=r"must be a whole number from 1 on, got"):
+        encoding_from(described)
+
+
 @pytest.mark.parametrize(("mean", "scale", "flag"), [(NAN, 1.0, False), (0.0, 0.0, False), (0.0, -1.0, True),
                                                      (0.0, float("inf"), True), (0.0, None, False)])  # fmt: skip
 def test_a_code_that_makes_no_sense_is_refused(mean, scale, flag):

@@ -64,8 +64,10 @@ def show(
 ) -> None:
     """Draw the data: a contact sheet of every domain, or how its rows lie."""
     from gated_domains.data.loading import load_data
-    from gated_domains.data.show import show_data
+    from gated_domains.data.show import picture_path, show_data
 
+    if out is not None:
+        picture_path(out)  # before anything is read
     dataset = load_data(what, reading, data_dir=data_dir, seed=seed)
     _print_counts(dataset)
     for note in dataset.notes:

@@ -28,9 +28,7 @@ _SAMPLES_A_CLASS = 5
 
 def show_data(dataset: DomainDataset, path: str | os.PathLike[str], *, seed: int = 0) -> Path:
     """Write the picture: a contact sheet of images, else the classes and the first two directions by domain."""
-    path = Path(path)
-    if path.suffix.lower() not in FIGURE_SUFFIXES:
-        raise DataError(f"{path}: a picture is written as {', '.join(FIGURE_SUFFIXES)}, by its suffix")
+    path = picture_path(path)
     figure = contact_sheet(dataset, seed=seed) if dataset.inputs.kind == "images" else overview(dataset, seed=seed)
     # Drawn in memory first: the writers of pictures keep to themselves why a disk refused them.
     drawn = io.BytesIO()
@@ -39,6 +37,14 @@ def show_data(dataset: DomainDataset, path: str | os.PathLike[str], *, seed: int
         figure.savefig(drawn, format=path.suffix.lower().removeprefix("."), dpi=150)
     with written_whole(path) as draft:
         draft.write_bytes(drawn.getvalue())
+    return path
+
+
+def picture_path(path: str | os.PathLike[str]) -> Path:
+    """A path that a picture can be written to, by its suffix."""
+    path = Path(path)
+    if path.suffix.lower() not in FIGURE_SUFFIXES:
+        raise DataError(f"{path}: a picture is written as {', '.join(FIGURE_SUFFIXES)}, by its suffix")
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ImageEncoding(Encoding):
     kind = "images"
 
     def __init__(self, height: int, width: int, channels: int) -> None:
+        _refuse_nonsense(height=height, width=width, channels=channels)
         self.height, self.width, self.channels = height, width, channels
 
     @property
@@ -62,6 +64,7 @@ class FeatureEncoding(Encoding):
     kind = "features"
 
     def __init__(self, width: int) -> None:
+        _refuse_nonsense(width=width)
         self.width = width
 
     @property
@@ -73,3 +76,9 @@ class FeatureEncoding(Encoding):
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "width": self.width}
+
+
+def _refuse_nonsense(**sizes: object) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise DataError(f"the {name} of an encoding must be a whole number from 1 on, got {size!r}")

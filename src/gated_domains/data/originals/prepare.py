@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gated_domains.data import files
 from gated_domains.data.digits5 import DOMAINS, folder_name, read_images, read_labels, read_note
 from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.npz import read_arrays
 from gated_domains.data.originals.finding import RECIPES
 from gated_domains.data.originals.gathering import Original, gathered
 from gated_domains.data.originals.parts import Bytes, Parts
@@ -86,7 +87,7 @@ def prepare_digits5(
         if domain not in DOMAINS:
             raise DataError(f"digits5 has no domain {domain!r}{did_you_mean(domain, DOMAINS)}")
     source, folder = Path(source).expanduser(), files.data_dir(data_dir) / folder_name(small=small)
-    done = {} if force else _kept(domains, folder, say)
+    done = {} if force else _kept(domains, folder, seed, say)
     wanted = tuple(name for name in domains if name not in done or done[name].note == RENDERED)
     with gathered(source, wanted, scratch_parent=folder.parent) as found:
         for line in found.passed_over:
@@ -113,12 +114,17 @@ def already_prepared(path: Path) -> PreparedDomain | None:
     return PreparedDomain(path, train, test, note=read_note(path), kept=True)
 
 
-def _kept(domains: Sequence[str], folder: Path, say: Callable[[str], None]) -> dict[str, PreparedDomain]:
+def _kept(domains: Sequence[str], folder: Path, seed: int, say: Callable[[str], None]) -> dict[str, PreparedDomain]:
+    """What is there and intact; drawn with another seed, it stays too, but that is said."""
     kept = {}
     for domain in domains:
+        path = folder / f"{domain}.npz"
         try:
-            if (there := already_prepared(folder / f"{domain}.npz")) is not None:
+            if (there := already_prepared(path)) is not None:
                 kept[domain] = there
+                drawn_with = read_arrays(path, wanted=["seed"]).get("seed")
+                if drawn_with is not None and drawn_with != seed:
+                    say(f"{path} was drawn with seed {drawn_with} and is kept; --force draws it anew with seed {seed}")
         except DataError as error:
             say(f"made again: {error}")
     return kept
@@ -136,7 +142,7 @@ def _prepare(domain: str, original: Original, folder: Path, *, seed: int, small:
         if len(rows) < wanted[split] and (small or domain != "usps")
     ]
     note = f"{domain} has {' and '.join(short)}: the originals held no more" if short else None
-    return _write(folder / f"{domain}.npz", drawn, note=note, sources=original.names)
+    return _write(folder / f"{domain}.npz", drawn, note=note, sources=original.names, seed=seed)
 
 
 def _drawn(labels: Bytes, domain: str, split: str, *, seed: int, small: bool) -> NDArray[np.int64]:
@@ -155,7 +161,7 @@ def _render(folder: Path, *, seed: int, small: bool) -> PreparedDomain:
     train_images, train_labels = _rendered("training", seed=seed, small=small)
     test_images, test_labels = _rendered("test", seed=seed, small=small)
     parts = (train_images, train_labels, test_images, test_labels)
-    return _write(folder / "syn.npz", parts, note=RENDERED, sources=())
+    return _write(folder / "syn.npz", parts, note=RENDERED, sources=(), seed=seed)
 
 
 def _rendered(split: str, *, seed: int, small: bool) -> tuple[Bytes, Bytes]:
@@ -174,7 +180,7 @@ def _seeds(domain: str, split: str, seed: int) -> np.random.SeedSequence:
     return np.random.SeedSequence([seed, DOMAINS.index(domain), int(split == "test")])
 
 
-def _write(path: Path, parts: Parts, *, note: str | None, sources: tuple[str, ...]) -> PreparedDomain:
+def _write(path: Path, parts: Parts, *, note: str | None, sources: tuple[str, ...], seed: int) -> PreparedDomain:
     train_images, train_labels, test_images, test_labels = (np.ascontiguousarray(part) for part in parts)
     with files.written_whole(path) as draft:
         np.savez(
@@ -184,6 +190,7 @@ def _write(path: Path, parts: Parts, *, note: str | None, sources: tuple[str, ..
             test_images=test_images,
             test_labels=test_labels,
             note=np.array(note or ""),
+            seed=np.array(seed),
         )
     return PreparedDomain(path, len(train_labels), len(test_labels), sources, note)
 
