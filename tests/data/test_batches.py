@@ -93,6 +93,18 @@ def test_batches_are_those_of_a_loop_however_they_are_read(resident, workers, mo
         check(samples, SAMPLER, epoch=3)
 
 
+@pytest.mark.parametrize("resident", [True, False])
+def test_an_epoch_can_be_taken_up_where_it_was_left(resident):
+    samples = place(images(), ENCODING, resident=resident)
+    whole = list(samples.batches(SAMPLER, 3))
+    rest = list(samples.batches(SAMPLER, 3, start=2))
+    assert len(rest) == len(whole) - 2
+    for one, other in zip(rest, whole[2:], strict=True):
+        torch.testing.assert_close(one.inputs, other.inputs)
+        torch.testing.assert_close(one.targets, other.targets)
+    assert list(samples.batches(SAMPLER, 3, start=len(whole))) == []
+
+
 def test_a_short_last_batch_comes_as_it_is():
     for resident in (True, False):
         samples = place(images(), ENCODING, resident=resident)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from gated_domains.data.digits5 import DOMAINS, digits5, resize_into
 from gated_domains.data.errors import DataError
+from gated_domains.data.originals import prepare
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 SHAPES = {"mnist": (28, 28), "mnistm": (32, 32, 3), "svhn": (32, 32, 3), "usps": (16, 16), "syn": (32, 32, 3)}
@@ -146,6 +147,18 @@ def test_missing_files_are_named_with_the_places_and_the_cures(five, tmp_path, m
         assert word in message
     with pytest.raises(DataError, match=r"digits5-small: mnist.npz, .* \(not given\).* --from DIR --small"):
         digits5(small=True)
+
+
+def test_syn_alone_missing_is_rendered_once_and_said(five, tmp_path, monkeypatch):
+    folder, _ = five
+    (folder / "digits5" / "syn.npz").unlink()
+    monkeypatch.setattr(prepare, "ROWS", {"training": 30, "test": 10})
+    data = digits5(data_dir=folder)
+    assert len(data.rows_of("syn")) == 40
+    assert data.notes == ("syn is rendered from fonts: the original file was missing",)
+    assert not (folder / "digits5" / "syn.npz").exists()
+    monkeypatch.setattr(prepare, "render_syn", lambda *given, **more: pytest.fail("rendered twice"))
+    np.testing.assert_array_equal(digits5(data_dir=folder).inputs.values, data.inputs.values)
 
 
 BROKEN = {

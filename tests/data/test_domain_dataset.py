@@ -34,6 +34,23 @@ def test_rows_are_counted_by_domain_and_class():
     assert data.rows_of("night", "day").tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_some_rows_are_counted_alone():
+    data = DomainDataset.from_arrays(VALUES, [0, 1, 0, 1, 0, 1], ["a", "a", "b", "b", "b", "b"])
+    assert data.counts(np.array([1, 2, 4])).tolist() == [[0, 1], [2, 0]]
+
+
+def test_text_as_pandas_holds_it_is_text():
+    data = DomainDataset.from_arrays(VALUES, np.array(["no", "yes"] * 3, object), np.array(["a", "b", "c"] * 2, object))
+    assert (data.class_names, data.domain_names) == (("no", "yes"), ("a", "b", "c"))
+    with pytest.raises(DataError, match="must be numbers or text, got object"):
+        DomainDataset.from_arrays(VALUES, np.array(["no", None] * 3, object))
+
+
+def test_images_with_their_channels_first_are_refused_with_the_cure():
+    with pytest.raises(DataError, match=r"channels first; turn them: X\.transpose\(0, 2, 3, 1\)"):
+        Images(np.zeros((6, 3, 16, 16), np.uint8))
+
+
 def test_without_domains_or_classes_there_is_one_row_or_column():
     bare = {**GIVEN, "domains": None, "domain_names": ()}
     assert DomainDataset(**bare).counts().tolist() == [[2, 3, 1]]

@@ -158,6 +158,23 @@ def test_importing_data_brings_none_of_its_heavy_libraries():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "data.csv")
+    with pytest.raises(DataError, match="neither a file nor a folder but a pipe or a device"):
+        load_data(tmp_path / "data.csv")
+
+
+def test_no_name_at_all_is_refused():
+    with pytest.raises(DataError, match="no data are named; there are digits"):
+        load_data("")
+
+
+def test_a_folder_of_tables_is_refused_with_the_cure(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(DataError, match=r"holds tables \(a.csv\); join them into one, with a column for the domain"):
+        load_data(tmp_path)
+
+
 def test_every_public_name_of_data_is_there():
     import gated_domains.data
 

@@ -541,6 +541,11 @@ def test_sentences_are_text_even_when_they_repeat(tmp_path):
         from_text(tmp_path, written([("said", "y", "site"), *rows]))
 
 
+def test_no_positive_value_at_all_is_refused(tmp_path):
+    with pytest.raises(DataError, match="is named as positive; there are 0, 1"):
+        from_text(tmp_path, "x,site,y\n1.5,a,0\n2.5,b,1\n", positive=())
+
+
 def test_a_group_column_is_kept_and_binds_rows(tmp_path):
     rows = [(f"{place / 3}", f"p{place // 2}", "ab"[place // 20], str(place % 2)) for place in range(40)]
     data = from_text(tmp_path, written([("x", "patient", "site", "y"), *rows]), keep_together="patient")

@@ -30,11 +30,14 @@ def digits5(*, data_dir: StrPath | None = None, small: bool = False) -> DomainDa
     Smaller images (MNIST 28 x 28, USPS 16 x 16) are resized by bilinear interpolation, not padded, so that a digit
     fills as much of the picture in one domain as in another; grey ones get three equal channels. The publishers' test
     images are marked as such; of USPS, the smallest, all images are scored when it is held out, as in the paper.
+    Where SYN alone is missing, it is rendered from fonts, and ``notes`` say so.
     """
     name = folder_name(small=small)
     paths = [files.data_dir(data_dir) / name / f"{domain}.npz" for domain in DOMAINS]
     missing = [path for path in paths if not path.is_file()]
-    if missing:
+    if [path.stem for path in missing] == ["syn"]:
+        paths[DOMAINS.index("syn")] = _rendered_syn(small=small)
+    elif missing:
         raise _missing(name, missing, data_dir)
     labels = [read_labels(path) for path in paths]
     sizes = [len(train) + len(test) for train, test in labels]
@@ -135,6 +138,16 @@ def _read(path: Path, *keys: str) -> dict[str, NDArray[Any]]:
         return read_arrays(path, wanted=keys)
     except DataError as error:
         raise DataError(f"{error}. Make it again: gated-domains data prepare digits5 --from DIR") from error
+
+
+def _rendered_syn(*, small: bool) -> Path:
+    """A SYN rendered from fonts, made once into the cache: nobody may write where data lie, perhaps."""
+    from gated_domains.data.originals.prepare import render_syn  # writes what is read here, and so imports this module
+
+    path = files.cache_dir() / "rendered" / folder_name(small=small) / "syn.npz"
+    if not path.is_file():
+        render_syn(path.parent, small=small)
+    return path
 
 
 def _missing(name: str, paths: list[Path], data_dir: StrPath | None) -> DataError:

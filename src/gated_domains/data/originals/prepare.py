@@ -99,7 +99,7 @@ def prepare_digits5(
                 say(f"{domain}: reading {listing(found.originals[domain].names)}")
                 done[domain] = _prepare(domain, found.originals[domain], folder, seed=seed, small=small)
             elif domain == "syn" and domain not in done:
-                done[domain] = _render(folder, seed=seed, small=small)
+                done[domain] = render_syn(folder, seed=seed, small=small)
     missing = {name: tuple(str(recipe) for recipe in RECIPES[name]) for name in domains if name not in done}
     return Preparation(folder, {name: done[name] for name in domains if name in done}, missing, found.passed_over)
 
@@ -157,7 +157,8 @@ def _drawn(labels: Bytes, domain: str, split: str, *, seed: int, small: bool) ->
     return np.sort(np.concatenate(chosen))
 
 
-def _render(folder: Path, *, seed: int, small: bool) -> PreparedDomain:
+def render_syn(folder: Path, *, seed: int = 0, small: bool = False) -> PreparedDomain:
+    """Write a ``syn.npz`` that is rendered from fonts, with a note that says so."""
     train_images, train_labels = _rendered("training", seed=seed, small=small)
     test_images, test_labels = _rendered("test", seed=seed, small=small)
     parts = (train_images, train_labels, test_images, test_labels)
