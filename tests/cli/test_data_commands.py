@@ -260,6 +260,8 @@ def test_a_file_that_may_grow_no_further_is_refused_and_nothing_is_left(table):
         [COMMAND, "data", "show", table, "--target", "num", "--out", "old.png"],
         capture_output=True,
         text=True,
+        # Else Python's own compiled modules would be cut short, for every process after this one.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000)),
     )
     assert done.returncode == 2, done

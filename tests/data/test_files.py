@@ -104,7 +104,9 @@ def test_a_file_that_may_grow_no_further_leaves_nothing(tmp_path):
             print(explain(error))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "a.bin")], capture_output=True, text=True
+        [sys.executable, "-B", "-c", textwrap.dedent(code), str(tmp_path / "a.bin")],  # -B: or compiled modules are cut
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "larger than allowed here" in done.stdout
