@@ -30,7 +30,8 @@ def list_(data_dir: DataDir = None) -> None:
     from gated_domains.data.loading import DATASETS
 
     place = find(data_dir)
-    table = Table("name", "what it is", "where", box=None, header_style="bold", pad_edge=False)
+    table = Table("name", "what it is", box=None, header_style="bold", pad_edge=False)
+    table.add_column("where", overflow="fold")  # a path that is cut short helps nobody
     for name, known in DATASETS.items():
         there = [domain for domain in DOMAINS if (place / name / f"{domain}.npz").is_file()]
         where, style = f"not in {place}", "yellow"
