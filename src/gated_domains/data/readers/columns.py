@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, decoding, did_you_mean, listing, naming
+from gated_domains.data.errors import DataError, did_you_mean, first_line, listing, naming
 from gated_domains.data.labels import as_domains, as_targets
 from gated_domains.data.readers.reading import Reading
-from gated_domains.data.readers.table_files import read_table_file
+from gated_domains.data.readers.table_files import CODE, read_table_file
 from gated_domains.data.tables import Categories, Column, Numbers, Table
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _IDENTIFIER_ROWS = 20
 _TEXT_LETTERS, _TEXT_WORDS = 60, 6
 _NAME_LETTERS = 1_000
 _FEW_ODD = 0.1  # of the cells of a column of numbers
-_CODE = re.compile(r"0\d+")  # 007, a postcode: a name, though it could be read as a number
 _IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?id)|.*(Id|ID)")
 _ROW_LABEL = re.compile(r"column 0|Unnamed: 0|index")  # pandas writes one before the first column unless told not to
 
@@ -35,9 +34,14 @@ def read_table(path: Path, reading: Reading) -> DomainDataset:
     reading.refuse_all_but(
         "target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task", what="a table"
     )
+    import pyarrow as pa
+
     table = read_table_file(path)
-    with decoding(path), naming(path):
-        return _from_columns(path, table, reading)
+    try:
+        with naming(path):
+            return _from_columns(path, table, reading)
+    except pa.ArrowException as error:  # and no others: what is wrong with our own code must not be blamed on the file
+        raise DataError(f"{path}: {first_line(error)}; the file holds values that cannot be read") from error
 
 
 def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDataset:
@@ -157,7 +161,7 @@ def _column(name: str, values: pa.ChunkedArray, *, categorical: bool, notes: lis
 
 def _mostly_numbers(name: str, codes: NDArray[np.int32], levels: tuple[str, ...], notes: list[str]) -> Numbers | None:
     """A column of numbers with a few cells that are none ("unknown", a slip), which count as missing, with a note."""
-    if any(_CODE.fullmatch(level) for level in levels):
+    if any(CODE.fullmatch(level) for level in levels):
         return None
     parsed = np.array([*(_number(level) for level in levels), np.nan])
     values = parsed[codes]

@@ -29,7 +29,7 @@ _SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _DECIMAL_POINT = re.compile(r"[-+]?\d*\.\d+")
 _IN_THE_WAY = re.compile(r"/$|^__MACOSX/|(^|/)\.[^/]*$")  # folders, and what a Mac adds to a zip
-_CODE = re.compile(r"0\d+")
+CODE = re.compile(r"0\d+")  # 007, a postcode: a name, though it could be read as a number
 _LOOKED_AT = 1_000  # rows
 _HEAD = 1 << 20
 _BLOCK = 1 << 22
@@ -128,7 +128,7 @@ def _codes(head: bytes, encoding: str, separator: str) -> list[str]:
     return [
         name
         for place, name in enumerate(header)
-        if any(len(row) > place and _CODE.fullmatch(row[place]) for row in rows[1:])
+        if any(len(row) > place and CODE.fullmatch(row[place]) for row in rows[1:])
     ]
 
 
