@@ -3,7 +3,7 @@
 from gated_domains.layer.experts import Experts, LinearExperts, MLPExperts, StackedExperts
 from gated_domains.layer.gates import CosineGate, MMDGate, ProjectionGate
 from gated_domains.layer.health import GateHealth, GateWarning
-from gated_domains.layer.output import GatedOutput
+from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.products import InnerProducts
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.units import GatedDomainUnits
@@ -22,4 +22,5 @@ __all__ = [
     "MMDGate",
     "ProjectionGate",
     "StackedExperts",
+    "Weighed",
 ]

@@ -1,4 +1,4 @@
-"""GatedOutput: all that one evaluation of the layer found."""
+"""Weighed and GatedOutput: what the gates of the layer found, and all that one evaluation of it found."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gated_domains.layer.products import InnerProducts
+
+
+class Weighed(NamedTuple):
+    """What gates found of a batch. With batch or stream gates, beta and products have a leading size of 1."""
+
+    products: InnerProducts
+    beta: Float[Tensor, "*gated bases"]
+    coverage: Float[Tensor, "*batch"] | None = None
+    """How much of the deviations from the shared expert a sample gets, 0 to 1; None: all of them."""
+
+    @property
+    def mixture(self) -> Float[Tensor, "*gated bases"]:
+        """``coverage * beta``: how much of each basis' deviation a sample gets."""
+        return self.beta if self.coverage is None else self.coverage.unsqueeze(-1) * self.beta
 
 
 class GatedOutput(NamedTuple):

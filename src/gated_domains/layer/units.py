@@ -20,7 +20,7 @@ from gated_domains.layer.fitting import paper_normal
 from gated_domains.layer.from_data import FitsData
 from gated_domains.layer.gates import GATES, CosineGate, Gate, ProjectionGate, SoftmaxGate, simplex
 from gated_domains.layer.kernels import Gaussian, KernelLike
-from gated_domains.layer.output import GatedOutput
+from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.penalties import Gated
 from gated_domains.layer.presets import GateName, Setting, paper_setting
 from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled
@@ -168,38 +168,54 @@ class GatedDomainUnits(FitsData):
 
         ``gates`` tells what is compared with the bases: each ``"sample"``, the mean of the ``"batch"``, or a stream.
         """
-        view = self._checked_view(features, gating)
-        lead = features.shape[:-1]
-        x, z = features.reshape(-1, self.in_features), view.reshape(-1, self.gating_features)
+        return self.mix(features, self.weigh(self._checked_view(features, gating), gates=gates))
+
+    def weigh(self, gating: Shaped[Tensor, "*batch gating"], *, gates: Gates = "sample") -> Weighed:
+        """The first half of ``evaluate``: inner products, beta and coverage, from the gating view alone.
+
+        For whoever needs them before there are features: a body with gated norms mixes by them, and ``mix`` after it.
+        """
+        check_input("gating", gating, self.gating_features)
+        lead, z = gating.shape[:-1], gating.reshape(-1, self.gating_features)
         own = self._products(z)
         products = own if gates == "sample" else self._pooled(own, z, gates)
         beta = self.gate(products)
         covered = self._covered(own) if self.covers else None
-        prediction, variance = self._mix(x, beta, covered)
         if gates == "sample":
             beta = beta.reshape(*lead, self.max_bases)
             products = products._replace(
                 self_product=products.self_product.reshape(lead), cross=products.cross.reshape(*lead, self.max_bases)
             )
+        return Weighed(products=products, beta=beta, coverage=None if covered is None else covered.reshape(lead))
+
+    def mix(self, features: Shaped[Tensor, "*batch features"], weighed: Weighed) -> GatedOutput:
+        """The second half of ``evaluate``: what the experts say of the features, mixed as ``weigh`` found."""
+        check_input("features", features, self.in_features)
+        lead = features.shape[:-1]
+        self._check_weighed(lead, weighed)
+        covered = None if weighed.coverage is None else weighed.coverage.reshape(-1)
+        prediction, variance = self._mix(
+            features.reshape(-1, self.in_features), weighed.beta.reshape(-1, self.max_bases), covered
+        )
         return GatedOutput(
             prediction=prediction.reshape(*lead, self.out_features),
-            beta=beta,
-            products=products,
+            beta=weighed.beta,
+            products=weighed.products,
             variance=None if variance is None else variance.reshape(*lead, self.out_features),
-            coverage=None if covered is None else covered.reshape(lead),
+            coverage=weighed.coverage,
         )
 
     def penalty_terms(self, out: Gated) -> dict[str, Float[Tensor, ""]]:
         """The penalties in use (those with a lambda above 0), unweighted, by name."""
         return {name: penalty(out) for name, (weight, penalty) in self._weighted().items() if weight > 0}
 
+    def weighted_penalties(self, out: Gated) -> dict[str, Float[Tensor, ""]]:
+        """The penalties in use, each times its lambda, by name: terms of a loss."""
+        return {name: weight * penalty(out) for name, (weight, penalty) in self._weighted().items() if weight > 0}
+
     def penalty(self, out: Gated) -> Float[Tensor, ""]:
         """``sum of lambda * penalty``, to be added to the task's loss."""
-        total = out.beta.new_zeros(())
-        for weight, penalty in self._weighted().values():
-            if weight > 0:
-                total = total + weight * penalty(out)
-        return total
+        return sum(self.weighted_penalties(out).values(), out.beta.new_zeros(()))
 
     @contextmanager
     def record(self) -> Iterator[list[GatedOutput]]:
@@ -291,6 +307,18 @@ class GatedDomainUnits(FitsData):
                 f"{tuple(features.shape)}"
             )
         return gating
+
+    def _check_weighed(self, lead: torch.Size, weighed: Weighed) -> None:
+        """Refuse a weighing of other rows or by other units."""
+        beta, coverage = weighed.beta.shape, None if weighed.coverage is None else weighed.coverage.shape
+        if beta[-1] != self.max_bases:
+            raise ValueError(f"weighed has {beta[-1]} bases, these units {self.max_bases}: weigh with the same units")
+        # One row for all is what a batch or a stream gives; asked last, as an exported graph knows no batch of one.
+        if (beta[:-1] != lead and beta[:-1] != (1,)) or coverage not in (None, lead):
+            raise ValueError(
+                f"weighed must have a row for each row of features, got beta of shape {tuple(beta)} for features of "
+                f"shape {(*lead, self.in_features)}: weigh the view of the same batch"
+            )
 
     def extra_repr(self) -> str:
         used = self.max_bases if self.active.is_meta else self.num_bases
