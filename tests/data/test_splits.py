@@ -472,7 +472,7 @@ def test_classes_that_no_training_row_has_are_told():
         ("", ["''", "hospital"]),
         ([], ["no domain is named"]),
         ("Each", ["did you mean 'each'?"]),
-        ("folds", ["did you mean 'folds:5'?"]),
+        ("folds", ["did you mean 'folds:3'?"]),
         ("folds:1", ["folds:1", "2 to 3"]),
         ("folds:4", ["folds:4", "2 to 3"]),
         ("folds:few", ["folds:few", "2 to 3"]),
@@ -583,3 +583,9 @@ def test_groups_may_be_numbers_text_or_mixed():
 def test_a_negative_seed_is_refused():
     with pytest.raises(DataError, match=r"seed.*-1"):
         hold_outs(data(FIVE), seed=-1)
+
+
+def test_a_column_that_differs_from_row_to_row_is_no_domain():
+    data = DomainDataset.from_arrays(np.arange(20.0).reshape(10, 2), np.arange(10) % 2, np.arange(10) / 7)
+    with pytest.raises(DataError, match=r"10 domains in 10 rows .* no domain"):
+        hold_outs(data)

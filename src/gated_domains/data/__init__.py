@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from gated_domains.data.dataset import DomainDataset
     from gated_domains.data.encoding import encoding_from, fit_encoding
     from gated_domains.data.errors import DataError
+    from gated_domains.data.like import NewData, Schema, read_like, schema_of
     from gated_domains.data.loading import DATASETS, load_data
     from gated_domains.data.readers.reading import Reading
-    from gated_domains.data.sampling import SAMPLERS, DomainBalanced, InOrder, Shuffled
-    from gated_domains.data.splits import HoldOut, hold_outs
+    from gated_domains.data.sampling import SAMPLERS, DomainBalanced, InOrder, Shared, Shuffled
+    from gated_domains.data.splits import HoldOut, all_sources, hold_outs
     from gated_domains.data.synthetic import Mixture
 
 # Imported when first asked for: batches bring torch, which reading and checking data do without.
@@ -27,13 +28,19 @@ _HOMES = {
     "HoldOut": "splits",
     "InOrder": "sampling",
     "Mixture": "synthetic",
+    "NewData": "new_data",
     "Reading": "readers.reading",
+    "Schema": "schema",
+    "Shared": "sampling",
     "Shuffled": "sampling",
+    "all_sources": "splits",
     "encoding_from": "encoding",
     "fit_encoding": "encoding",
     "hold_outs": "splits",
     "load_data": "loading",
     "place": "batches",
+    "read_like": "like",
+    "schema_of": "schema",
 }
 
 __all__ = [
@@ -46,13 +53,19 @@ __all__ = [
     "HoldOut",
     "InOrder",
     "Mixture",
+    "NewData",
     "Reading",
+    "Schema",
+    "Shared",
     "Shuffled",
+    "all_sources",
     "encoding_from",
     "fit_encoding",
     "hold_outs",
     "load_data",
     "place",
+    "read_like",
+    "schema_of",
 ]
 
 

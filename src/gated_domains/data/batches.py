@@ -22,6 +22,7 @@ from gated_domains.data.encoding import Encoding
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images, Inputs, Rows
 from gated_domains.data.memory import available_bytes
+from gated_domains.data.new_data import NewData
 from gated_domains.data.progress import progress
 from gated_domains.data.sampling import InOrder, Sampler
 
@@ -58,7 +59,7 @@ class DomainBatch:
 
 
 def place(
-    dataset: DomainDataset,
+    dataset: DomainDataset | NewData,
     encoding: Encoding,
     *,
     device: str | torch.device = "cpu",
@@ -66,6 +67,8 @@ def place(
     workers: int | None = None,
 ) -> Samples:
     """The samples of a data set, made ready once; training, validation and test of all hold-outs draw from them.
+
+    Of new data without targets, ``Samples.input_batches`` gives the inputs.
 
     With ``resident`` all of them lie on the device. By default they do where they ``fit``; else each batch is read when
     its turn comes, by as many processes as there are cores (8 at most) or ``workers``, 0 for none. Samples that are in
@@ -102,17 +105,40 @@ class Samples(ABC):
 
     resident: ClassVar[bool]
 
-    def __init__(self, dataset: DomainDataset, encoding: Encoding, *, device: torch.device, workers: int) -> None:
-        self.inputs, self.encoding, self.device, self.workers = dataset.inputs, encoding, device, workers
-        targets = dataset.targets.astype(np.int64 if dataset.class_names is not None else np.float32)
-        self.targets = torch.from_numpy(targets).to(device)
+    def __init__(
+        self, dataset: DomainDataset | NewData, encoding: Encoding, *, device: torch.device, workers: int
+    ) -> None:
+        self.name, self.inputs = dataset.name, dataset.inputs
+        self.encoding, self.device, self.workers = encoding, device, workers
+        self._targets: Tensor | None = None
+        if dataset.targets is not None:
+            targets = dataset.targets.astype(np.int64 if dataset.class_names is not None else np.float32)
+            self._targets = torch.from_numpy(targets).to(device)
         self.domains = None if dataset.domains is None else torch.from_numpy(dataset.domains.copy()).to(device)
 
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @property
+    def targets(self) -> Tensor:
+        """The targets of all samples; refused where there are none."""
+        if self._targets is None:
+            raise DataError(f"{self.name} was read without targets; nothing can be learned from it, nor scored")
+        return self._targets
+
     def batches(self, sampler: Sampler, epoch: int = 0, *, start: int = 0) -> Iterator[DomainBatch]:
         """The batches of an epoch from the ``start``-th on, in the sampler's order."""
+        targets = self.targets
+        for inputs, pick in self._picked(sampler, epoch, start):
+            domains = None if self.domains is None else self.domains.index_select(0, pick)
+            yield DomainBatch(inputs, targets.index_select(0, pick), domains)
+
+    def input_batches(self, sampler: Sampler, epoch: int = 0, *, start: int = 0) -> Iterator[Tensor]:
+        """The inputs of these batches alone: all that a prediction needs."""
+        return (inputs for inputs, _ in self._picked(sampler, epoch, start))
+
+    def _picked(self, sampler: Sampler, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The inputs of each batch, and their rows, on the device."""
         order = list(sampler.batches(epoch))[start:]
         if not order:
             return
@@ -124,8 +150,7 @@ class Samples(ABC):
         # One copy an epoch: sent batch by batch, the indices would make the host wait for the device each time.
         picks = torch.from_numpy(rows).to(self.device).split([len(batch) for batch in order])
         for raw, pick in zip(self._raw(order, picks), picks, strict=True):
-            domains = None if self.domains is None else self.domains.index_select(0, pick)
-            yield DomainBatch(self.encoding.tensor(raw), self.targets.index_select(0, pick), domains)
+            yield self.encoding.tensor(raw), pick
 
     @abstractmethod
     def _raw(self, order: Sequence[Rows], picks: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -137,7 +162,9 @@ class ResidentSamples(Samples):
 
     resident = True
 
-    def __init__(self, dataset: DomainDataset, encoding: Encoding, *, device: torch.device, workers: int) -> None:
+    def __init__(
+        self, dataset: DomainDataset | NewData, encoding: Encoding, *, device: torch.device, workers: int
+    ) -> None:
         super().__init__(dataset, encoding, device=device, workers=workers)
         self.values = self._all()
 

@@ -115,9 +115,7 @@ def _readable_images(path: Path, reading: Reading, findings: list[Finding]) -> D
     if len(errors) == len(folder.files):
         raise DataError(f"{path}: none of {len(errors):,} images can be read; the first: {errors[0]}")
     folder = folder.without(list(errors))
-    return folders.as_dataset(
-        folder, folders.image_files(folder, image_size=reading.image_size), positive=reading.positive
-    )
+    return folders.as_dataset(folder, folders.image_files(folder, image_size=reading.image_size), reading)
 
 
 def _domains(dataset: DomainDataset) -> Iterator[Finding]:

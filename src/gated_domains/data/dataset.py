@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.inputs import Features, Images, Inputs, Rows
+from gated_domains.data.readers.reading import Reading
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,6 +23,7 @@ class DomainDataset:
     then those of the sources serve for validation, those of a held-out domain are scored; of the domains in
     ``scored_whole`` the other rows are scored too. ``keep_together`` names the metadata column (a patient) whose groups
     are never divided between training, validation and test. ``notes`` are said wherever a result on this data is shown.
+    ``reading`` is how a file or folder was read, with what was found out about its columns; None for other data.
     """
 
     name: str
@@ -35,6 +37,7 @@ class DomainDataset:
     scored_whole: frozenset[str] = frozenset()
     keep_together: str | None = None
     notes: tuple[str, ...] = ()
+    reading: Reading | None = None
 
     def __post_init__(self) -> None:
         rows = len(self.inputs)

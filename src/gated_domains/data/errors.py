@@ -16,11 +16,17 @@ class DataError(ValueError):
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """``"; did you mean 'hospital'?"`` where a known name is near, else the known names, to end a message with."""
     known = sorted(names)
-    by_folded = {other.casefold(): other for other in known}
-    near = get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {by_folded[near[0]]!r}?"
+    near = nearest(name, known)
+    if near is not None:
+        return f"; did you mean {near!r}?"
     return f"; there are {listing(known)}" if known else "; there are none"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The known name that this one may be meant for, if any is near."""
+    by_folded = {other.casefold(): other for other in names}
+    near = get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
+    return by_folded[near[0]] if near else None
 
 
 def listing(things: Iterable[object], most: int = 12) -> str:
@@ -38,6 +44,7 @@ def explain(error: OSError) -> str:
         errno.EPERM: "permission denied; give yourself the right to it, or choose another place",
         errno.EROFS: "the file system is read-only; choose another place",
         errno.ENOENT: "no such file or folder; check the spelling",
+        errno.EEXIST: "a file is in the way; choose another place",
         errno.ENOTDIR: "a part of this path is a file, not a folder",
         errno.EISDIR: "this is a folder; a file is needed",
         errno.ENOSPC: "the disk is full; free some space, or choose another place. Nothing was left half-written",

@@ -36,7 +36,7 @@ def held_out_domains(
         together = [item] if item in names else _parts(item, "+", names, names.__contains__)
         for name in together:
             if name not in names:
-                known = [*names, "each", DEFAULT_FOLDS]
+                known = [*names, "each", f"{_FOLDS}{min(5, len(names))}"]
                 raise DataError(f"there is no domain {name!r} to hold out{did_you_mean(name, known)}")
         chosen.setdefault(frozenset(together), tuple(dict.fromkeys(together)))
     if not chosen:

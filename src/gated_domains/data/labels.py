@@ -66,8 +66,7 @@ def as_domains(
     values: NDArray[Any], *, names: Sequence[str] | None = None, what: str = "domain"
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Domains as indices and names."""
-    values = one_axis(values, what)
-    _refuse_missing(values, what)
+    values = known_values(values, what)
     if names is not None:
         return _indices(values, what), tuple(str(name) for name in names)
     levels, index = np.unique(values, return_inverse=True)
@@ -130,6 +129,13 @@ def one_axis(values: NDArray[Any], what: str) -> NDArray[Any]:
         raise DataError(f"there are no samples: the {what} has no rows")
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
+    return values
+
+
+def known_values(values: NDArray[Any], what: str) -> NDArray[Any]:
+    """Numbers or text, one value a row and none of them missing; refused where they are anything else."""
+    values = one_axis(values, what)
+    _refuse_missing(values, what)
     return values
 
 

@@ -73,23 +73,30 @@ def load_data(
     ``$GATED_DOMAINS_DATA``, else the cache).
     """
     reading = reading or Reading()
-    if not os.fspath(what):
-        raise DataError(f"no data are named; there are {listing(DATASETS)}, and your own files and folders")
     if isinstance(what, str) and what in DATASETS:
         reading.refuse_all_but(what=f"the data set {what!r}")
         return DATASETS[what].load(None if data_dir is None else Path(data_dir), seed)
-    path = expanded(what)
-    if not path.exists():
-        hint = did_you_mean(str(what), DATASETS)
-        raise DataError(f"{what} is neither a file or folder here nor the name of a data set{hint}")
+    path = located(what)
     if is_card(path):
         path, reading, notes = follow_card(path, reading)
         dataset = load_data(path, reading, data_dir=data_dir, seed=seed)
         return replace(dataset, notes=(*notes, *dataset.notes))
-    return _reader(path)(path, reading)
+    return reader_of(path)(path, reading)
 
 
-def _reader(path: Path) -> Callable[[Path, Reading], DomainDataset]:
+def located(what: str | os.PathLike[str]) -> Path:
+    """The file or folder that is meant; refused where there is none."""
+    if not os.fspath(what):
+        raise DataError(f"no data are named; there are {listing(DATASETS)}, and your own files and folders")
+    path = expanded(what)
+    if not path.exists():
+        hint = did_you_mean(str(what), DATASETS)
+        raise DataError(f"{what} is neither a file or folder here nor the name of a data set{hint}")
+    return path
+
+
+def reader_of(path: Path) -> Callable[[Path, Reading], DomainDataset]:
+    """What reads this file or folder, by its name and what lies in it."""
     if path.is_dir():
         return read_npz_folder if is_folder_of_domains(path) else read_folder
     if not path.is_file():  # a pipe would wait for ever

@@ -114,6 +114,37 @@ class DomainBalanced:
         return rng.permuted(np.concatenate([everybody, _turns(len(self), extra, domains, rng)], axis=1), axis=1)
 
 
+class Shared:
+    """One process's part of every batch of a sampler: row ``rank``, and every ``world``-th after it.
+
+    The parts of all processes together are the batch, less what would make them unequal (the batch size should be a
+    multiple of the processes), so that the mean of their gradients is the gradient over the batch. ``uneven``, for
+    evaluation, keeps every row: parts differ by one row at most, and a process gets no batch where its part is empty.
+    """
+
+    def __init__(self, sampler: Sampler, rank: int, world: int, *, uneven: bool = False) -> None:
+        if not 0 <= rank < world:
+            raise DataError(f"rank must be 0 to {world - 1}, less than the {world} processes; got {rank}")
+        self.sampler, self.rank, self.world, self.uneven = sampler, rank, world, uneven
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.batches(0)) if self.uneven else len(self.sampler)
+
+    def batches(self, epoch: int = 0) -> Iterator[Rows]:
+        for rows in self.sampler.batches(epoch):
+            if self.uneven:
+                mine = rows[self.rank :: self.world]
+                if len(mine):
+                    yield mine
+                continue
+            if len(rows) < self.world:
+                raise DataError(
+                    f"a batch of {len(rows):,} rows cannot be shared by {self.world:,} processes; "
+                    "choose a larger batch size, or fewer processes (--devices)"
+                )
+            yield rows[: len(rows) - len(rows) % self.world][self.rank :: self.world]
+
+
 SAMPLERS: dict[str, type[Shuffled] | type[DomainBalanced]] = {"plain": Shuffled, "balanced": DomainBalanced}
 """How training batches may be made up; each is made by ``over(dataset, rows, batch_size=, seed=)``."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +11,13 @@ from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.pictures import picture_path, write_figure
 from gated_domains.data.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 _MOST_COLUMNS, _MOST_DOMAINS, _MOST_DOTS = 12, 12, 4_000
 _SAMPLES_A_CLASS = 5
 
@@ -30,22 +26,7 @@ def show_data(dataset: DomainDataset, path: str | os.PathLike[str], *, seed: int
     """Write the picture: a contact sheet of images, else the classes and the first two directions by domain."""
     path = picture_path(path)
     figure = contact_sheet(dataset, seed=seed) if dataset.inputs.kind == "images" else overview(dataset, seed=seed)
-    # Drawn in memory first: the writers of pictures keep to themselves why a disk refused them.
-    drawn = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a name in a script that the font lacks
-        figure.savefig(drawn, format=path.suffix.lower().removeprefix("."), dpi=150)
-    with written_whole(path) as draft:
-        draft.write_bytes(drawn.getvalue())
-    return path
-
-
-def picture_path(path: str | os.PathLike[str]) -> Path:
-    """A path that a picture can be written to, by its suffix."""
-    path = Path(path)
-    if path.suffix.lower() not in FIGURE_SUFFIXES:
-        raise DataError(f"{path}: a picture is written as {', '.join(FIGURE_SUFFIXES)}, by its suffix")
-    return path
+    return write_figure(figure, path)
 
 
 def contact_sheet(dataset: DomainDataset, *, seed: int = 0) -> Figure:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.held_out import held_out_domains
 from gated_domains.data.inputs import Rows
 from gated_domains.data.stratified import draw
 
 _Mask = NDArray[np.bool_]
+_MOST_DOMAINS = 0.5  # as a share of the rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,10 +59,7 @@ def hold_outs(
     ``keep_together`` (a patient; by default the data set's own), are never on two sides. ``copies`` says whether equal
     samples are copies of one thing; by default ``are_copies`` decides.
     """
-    if not 0 < validation < 1:
-        raise DataError(f"validation must lie between 0 and 1, as a share of the source rows; got {validation}")
-    if seed < 0:
-        raise DataError(f"seed must be 0 or more, got {seed}")
+    _check_settings(validation, seed)
     _check_domains(dataset)
     rows = np.bincount(_domains(dataset), minlength=len(dataset.domain_names))
     chosen = held_out_domains(which, dataset.domain_names, rows=rows, seed=seed)
@@ -70,10 +68,44 @@ def hold_outs(
     return [_hold_out(dataset, name, held_out, ties, validation, seed) for name, held_out in chosen.items()]
 
 
+def all_sources(
+    dataset: DomainDataset,
+    *,
+    validation: float = 0.2,
+    seed: int = 0,
+    keep_together: str | None = None,
+    copies: bool | None = None,
+) -> HoldOut:
+    """Nothing held out: all rows train or validate, for a model that is to be used. Data without domains will do.
+
+    It is called ``none`` and has no test rows. The arguments, and what the publisher set aside, mean what they mean for
+    ``hold_outs``.
+    """
+    _check_settings(validation, seed)
+    if dataset.domains is None:
+        one = replace(dataset, domains=np.zeros(len(dataset), np.int64), domain_names=("",))
+        split = all_sources(one, validation=validation, seed=seed, keep_together=keep_together, copies=copies)
+        return replace(split, sources=())
+    ties = _ties(dataset, keep_together or dataset.keep_together, copies)
+    return _hold_out(dataset, "none", (), ties, validation, seed)
+
+
+def _check_settings(validation: float, seed: int) -> None:
+    if not 0 < validation < 1:
+        raise DataError(f"validation must lie between 0 and 1, as a share of the source rows; got {validation}")
+    if seed < 0:
+        raise DataError(f"seed must be 0 or more, got {seed}")
+
+
 def _check_domains(dataset: DomainDataset) -> None:
     if dataset.domains is None:
         raise DataError(f"{dataset.name} has no domains to hold out; name the column that holds them (--domain COLUMN)")
     present = [dataset.domain_names[index] for index in np.unique(dataset.domains)]
+    if len(present) > max(2, _MOST_DOMAINS * len(dataset)):
+        raise DataError(
+            f"{dataset.name} has {len(present):,} domains in {len(dataset):,} rows ({listing(present, 3)}): "
+            "that is no domain but a number or a name of its own for each row; name another column (--domain COLUMN)"
+        )
     if len(present) < 2:
         raise DataError(
             f"{dataset.name} has rows of one domain only, {present[0]!r}: held out, it leaves nothing to train on; "
@@ -164,7 +196,7 @@ def _hold_out(
             train &= ~np.isin(tie, tie[validation])
         test = away & (dataset.official_test | _in_domains(dataset, dataset.scored_whole & set(held_out)))
     left_out = int(source.sum() - train.sum() - validation.sum())
-    _check_parts(dataset, name, train, validation, share, left_out)
+    _check_parts(dataset, repr(name) if held_out else "nothing", train, validation, share, left_out)
     return HoldOut(
         name=name,
         held_out=held_out,
@@ -187,24 +219,26 @@ def _drawn(dataset: DomainDataset, usable: _Mask, ties: list[Rows], share: float
 
 
 def _check_parts(
-    dataset: DomainDataset, name: str, train: _Mask, validation: _Mask, share: float, left_out: int
+    dataset: DomainDataset, away: str, train: _Mask, validation: _Mask, share: float, left_out: int
 ) -> None:
-    why = f" ({left_out:,} source rows are left out: they are copies, or of a group, of rows held out)" * (left_out > 0)
+    aside = "set aside for tests" if away == "nothing" else "held out"
+    why = f" ({left_out:,} source rows are left out: they are copies, or of a group, of rows {aside})" * (left_out > 0)
     if not (train | validation).any():
-        raise DataError(f"with {name!r} held out there is no row left to train on{why}; hold out fewer domains")
+        raise DataError(f"with {away} held out there is no row left to train on{why}; hold out fewer domains")
     for part, mask in (("train", train), ("validation", validation)):
         if mask.any():
             continue
         if dataset.official_test is not None:
-            raise DataError(f"with {name!r} held out, no row is left for {part} in the published division{why}")
+            raise DataError(f"with {away} held out, no row is left for {part} in the published division{why}")
         raise DataError(
-            f"with {name!r} held out, validation={share} of {int((train | validation).sum()):,} source rows leaves no "
+            f"with {away} held out, validation={share} of {int((train | validation).sum()):,} source rows leaves no "
             f"row for {part}{why}; choose another share (rows that are kept together stay on one side)"
         )
     if dataset.class_names is not None and len(found := np.unique(dataset.targets[train])) == 1:
+        cure = "add rows of another class" if away == "nothing" else "hold out other domains"
         raise DataError(
-            f"with {name!r} held out, all {int(train.sum()):,} training rows are of one class, "
-            f"{dataset.class_names[found[0]]!r}; there is nothing to learn: hold out other domains"
+            f"with {away} held out, all {int(train.sum()):,} training rows are of one class, "
+            f"{dataset.class_names[found[0]]!r}; there is nothing to learn: {cure}"
         )
 
 

@@ -15,10 +15,15 @@ from gated_domains.data.inputs import Inputs, Rows, digest
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A column of numbers; NaN where one is missing."""
+    """A column of numbers; NaN where one is missing.
+
+    ``dates``: they stand for days, counted since 1970. ``words`` stood in cells of the column, and count as missing.
+    """
 
     name: str
     values: NDArray[np.float64]
+    dates: bool = False
+    words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         infinite = np.isinf(self.values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +23,78 @@ DOMAINS = ("domain", "domains", "subjects", "subject", "groups")
 _PARTS = ("train", "test")
 
 
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """What lies in an ``.npz`` file, or a folder of them. Labels, where asked for, are as they were saved."""
+
+    inputs: Images | Features
+    labels: NDArray[Any] | None
+    class_names: list[str] | None
+    domains: NDArray[np.int64] | None
+    domain_names: tuple[str, ...]
+    metadata: dict[str, NDArray[Any]] = field(default_factory=dict)
+    official_test: NDArray[np.bool_] | None = None
+
+    def spelled_out(self) -> NDArray[Any]:
+        """Labels that are indices into class names by those names; others as they are."""
+        assert self.labels is not None
+        if self.class_names is None:
+            return self.labels
+        index, classes = as_targets(self.labels, class_names=self.class_names)
+        if not ((index >= 0) & (index < len(self.class_names))).all():
+            raise DataError(f"labels lie outside 0 to {len(self.class_names) - 1}, the places of the class names")
+        return np.array(classes)[index]
+
+
 def read_npz(path: Path, reading: Reading) -> DomainDataset:
     """A data set from one file: ``X`` or ``features`` or ``images``, ``y`` or ``labels``, ``domain`` or ``subjects``.
 
     ``domain_names`` and ``class_names`` name indices. Other arrays with one value a row are kept as metadata.
     """
     reading.refuse_all_but("positive", "task", what="an .npz file")
-    arrays = read_arrays(path, wanted=_of_use(path))
-    inputs, labels = _pick(path, arrays, INPUTS, "inputs"), _pick(path, arrays, LABELS, "labels")
+    return _as_dataset(path, npz_arrays(path), reading)
+
+
+def npz_arrays(path: Path, *, labelled: bool = True) -> Arrays:
+    """What lies in one file; without ``labelled``, labels are neither needed nor read."""
+    arrays = read_arrays(path, wanted=_of_use(path, labelled=labelled))
+    inputs = _pick(path, arrays, INPUTS, "inputs")
+    labels = _pick(path, arrays, LABELS, "labels") if labelled else None
     domain = next((name for name in DOMAINS if name in arrays), None)
     with naming(path):
         samples = as_inputs(arrays[inputs])
-        targets, class_names = _targets(arrays[labels], arrays, reading)
         domains, domain_names = _domains(arrays, domain)
-        known = {inputs, labels, domain}
-        metadata = {name: array for name, array in arrays.items()
-                    if name not in known and array.ndim == 1 and len(array) == len(samples)}  # fmt: skip
+    known = {inputs, labels, domain}
+    metadata = {name: array for name, array in arrays.items()
+                if name not in known and array.ndim == 1 and len(array) == len(samples)}  # fmt: skip
+    answers = None if labels is None else arrays[labels]
+    return Arrays(samples, answers, _names(arrays, "class_names"), domains, domain_names, metadata)
+
+
+def _as_dataset(path: Path, arrays: Arrays, reading: Reading) -> DomainDataset:
+    with naming(path):
+        targets, class_names = _targets(arrays, reading)
         return DomainDataset(
             name=path.name,
-            inputs=samples,
+            inputs=arrays.inputs,
             targets=targets,
             class_names=class_names,
-            domains=domains,
-            domain_names=domain_names,
-            metadata=metadata,
+            domains=arrays.domains,
+            domain_names=arrays.domain_names,
+            metadata=arrays.metadata,
+            official_test=arrays.official_test,
+            reading=reading,
         )
 
 
-def _of_use(path: Path) -> list[str]:
+def _of_use(path: Path, *, labelled: bool) -> list[str]:
     """The arrays that go by a known name, and those with one plain value a row; others are nobody's business here."""
-    known = {*INPUTS, *LABELS, *DOMAINS, "domain_names", "class_names"}
+    known = {*INPUTS, *DOMAINS, "domain_names", *((*LABELS, "class_names") if labelled else ())}
     headers = array_headers(path)
     return [
-        name for name, (shape, dtype) in headers.items() if name in known or (len(shape) == 1 and not dtype.hasobject)
+        name
+        for name, (shape, dtype) in headers.items()
+        if name in known or (len(shape) == 1 and not dtype.hasobject and (labelled or name not in LABELS))
     ]
 
 
@@ -73,14 +113,20 @@ def read_npz_folder(folder: Path, reading: Reading) -> DomainDataset:
     With ``train_images``, ``train_labels``, ``test_images``, ``test_labels`` instead, the test part is kept as such.
     """
     reading.refuse_all_but("positive", "task", what="a folder of .npz files")
+    return _as_dataset(folder, npz_folder_arrays(folder), reading)
+
+
+def npz_folder_arrays(folder: Path, *, labelled: bool = True) -> Arrays:
+    """What lies in all files of the folder, one after the other; without ``labelled``, labels are not needed."""
     files = _files(folder)
     inputs: list[NDArray[Any]] = []
     labels, domains, official = [], [], []
     for number, path in enumerate(files):
-        for part_inputs, part_labels, is_test in _parts(path, read_arrays(path)):
+        for part_inputs, part_labels, is_test in _parts(path, read_arrays(path), labelled=labelled):
             with naming(path):
-                samples, answers = as_inputs(part_inputs).values, one_axis(part_labels, "target")
-            if len(samples) != len(answers):
+                samples = as_inputs(part_inputs).values
+                answers = None if part_labels is None else one_axis(part_labels, "target")
+            if answers is not None and len(samples) != len(answers):
                 raise DataError(f"{path}: {len(samples):,} inputs but {len(answers):,} labels")
             if inputs and samples.shape[1:] != inputs[0].shape[1:]:
                 raise DataError(
@@ -88,17 +134,15 @@ def read_npz_folder(folder: Path, reading: Reading) -> DomainDataset:
                     "bring them all to one shape"
                 )
             inputs.append(samples)
-            labels.append(answers)
+            labels += [] if answers is None else [answers]
             domains.append(np.full(len(samples), number, np.int64))
             official.append(np.full(len(samples), is_test, np.bool_))
+    tests = np.concatenate(official)
     with naming(folder):
-        targets, class_names = as_targets(np.concatenate(labels), positive=reading.positive, task=reading.task)
-        tests = np.concatenate(official)
-        return DomainDataset(
-            name=folder.name,
+        return Arrays(
             inputs=as_inputs(np.concatenate(inputs)),
-            targets=targets,
-            class_names=class_names,
+            labels=np.concatenate(labels) if labelled else None,
+            class_names=None,
             domains=np.concatenate(domains),
             domain_names=tuple(path.stem for path in files),
             official_test=tests if tests.any() else None,
@@ -130,24 +174,21 @@ def _domains(arrays: Mapping[str, NDArray[Any]], key: str | None) -> tuple[NDArr
     return (None, ()) if key is None else as_domains(arrays[key], names=_names(arrays, "domain_names"))
 
 
-def _targets(
-    labels: NDArray[Any], arrays: Mapping[str, NDArray[Any]], reading: Reading
-) -> tuple[NDArray[Any], tuple[str, ...] | None]:
-    names = _names(arrays, "class_names")
-    if names is not None and reading.positive is not None:
-        index, classes = as_targets(labels, class_names=names)
-        if len(index) and not ((index >= 0) & (index < len(names))).all():
-            raise DataError(f"labels lie outside 0 to {len(names) - 1}, the places of the class names")
-        labels = np.array(classes)[index]
-        names = None
-    return as_targets(labels, class_names=names, positive=reading.positive, task=reading.task)
+def _targets(arrays: Arrays, reading: Reading) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+    assert arrays.labels is not None
+    if reading.positive is not None:
+        return as_targets(arrays.spelled_out(), positive=reading.positive, task=reading.task)
+    return as_targets(arrays.labels, class_names=arrays.class_names, task=reading.task)
 
 
-def _parts(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Iterable[tuple[NDArray[Any], NDArray[Any], bool]]:
-    if any(f"{part}_{name}" in arrays for part in _PARTS for name in INPUTS):
-        for part in _PARTS:
-            inputs = _pick(path, arrays, tuple(f"{part}_{name}" for name in INPUTS), f"{part} inputs")
-            labels = _pick(path, arrays, tuple(f"{part}_{name}" for name in LABELS), f"{part} labels")
-            yield arrays[inputs], arrays[labels], part == "test"
-    else:
-        yield arrays[_pick(path, arrays, INPUTS, "inputs")], arrays[_pick(path, arrays, LABELS, "labels")], False
+def _parts(
+    path: Path, arrays: Mapping[str, NDArray[Any]], *, labelled: bool
+) -> Iterable[tuple[NDArray[Any], NDArray[Any] | None, bool]]:
+    divided = any(f"{part}_{name}" in arrays for part in _PARTS for name in INPUTS)
+    for part in _PARTS if divided else ("",):
+        lead = f"{part}_" if part else ""
+        inputs = _pick(path, arrays, tuple(lead + name for name in INPUTS), f"{part} inputs".lstrip())
+        answers = None
+        if labelled:
+            answers = arrays[_pick(path, arrays, tuple(lead + name for name in LABELS), f"{part} labels".lstrip())]
+        yield arrays[inputs], answers, part == "test"

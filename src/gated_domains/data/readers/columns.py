@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,16 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, first_line, listing, naming
 from gated_domains.data.labels import as_domains, as_targets
+from gated_domains.data.readers.cells import (
+    as_days,
+    as_levels,
+    as_numbers,
+    is_date,
+    is_number,
+    kept_values,
+    number,
+    plain_values,
+)
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.readers.table_files import CODE, read_table_file
 from gated_domains.data.tables import Categories, Column, Numbers, Table
@@ -23,7 +34,6 @@ _TARGET_NAMES = ("target", "label", "y", "class")
 _SMILES = re.compile(r"[A-Za-z0-9@+\-\[\]()=#$:/\\.%*]+")
 _IDENTIFIER_ROWS = 20
 _TEXT_LETTERS, _TEXT_WORDS = 60, 6
-_NAME_LETTERS = 1_000
 _FEW_ODD = 0.1  # of the cells of a column of numbers
 _IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?id)|.*(Id|ID)")
 _ROW_LABEL = re.compile(r"column 0|Unnamed: 0|index")  # pandas writes one before the first column unless told not to
@@ -45,7 +55,7 @@ def read_table(path: Path, reading: Reading) -> DomainDataset:
 
 
 def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDataset:
-    target = _target_name(table.column_names, reading.target)
+    target = target_name(table.column_names, reading.target)
     together = reading.keep_together
     kept = reading.metadata if together is None else tuple(dict.fromkeys((*reading.metadata, together)))
     roles: dict[str, tuple[str, ...]] = {
@@ -57,17 +67,11 @@ def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDatase
     }
     _check_names(table.column_names, roles)
 
-    missing_target = table.column(target).null_count
-    if missing_target:
-        row = int(np.argmax(table.column(target).is_null().to_numpy()))
-        raise DataError(
-            f"column {target!r}, the target, is empty or marked as missing (NA, ?, ...) in row {row}, counting "
-            f"from 0 (such rows: {missing_target:,}); drop those rows or fill them in"
-        )
-    values = _plain_values(table.column(target), target)
+    refuse_empty_target(table.column(target), target)
+    values = plain_values(table.column(target), target)
     targets, class_names = as_targets(values, positive=reading.positive, task=reading.task, what=f"target {target!r}")
     domains, domain_names = _domains(table, reading.domain)
-    metadata = {name: _kept_values(table.column(name), name) for name in kept}
+    metadata = {name: kept_values(table.column(name), name) for name in kept}
 
     notes: list[str] = []
     if reading.target is None:
@@ -89,7 +93,18 @@ def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDatase
         metadata=metadata,
         keep_together=together,
         notes=tuple(notes),
+        reading=replace(reading, target=target),
     )
+
+
+def refuse_empty_target(values: pa.ChunkedArray, name: str) -> None:
+    """Refuse a target with an empty cell, naming the first."""
+    if values.null_count:
+        row = int(np.argmax(values.is_null().to_numpy()))
+        raise DataError(
+            f"column {name!r}, the target, is empty or marked as missing (NA, ?, ...) in row {row}, counting "
+            f"from 0 (such rows: {values.null_count:,}); drop those rows or fill them in"
+        )
 
 
 def _table(columns: list[Column], notes: list[str]) -> Table:
@@ -102,10 +117,11 @@ def _table(columns: list[Column], notes: list[str]) -> Table:
 def _domains(table: pa.Table, name: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     if name is None:
         return None, ()
-    return as_domains(_plain_values(table.column(name), name), what=f"domain {name!r}")
+    return as_domains(plain_values(table.column(name), name), what=f"domain {name!r}")
 
 
-def _target_name(names: list[str], chosen: str | None) -> str:
+def target_name(names: list[str], chosen: str | None) -> str:
+    """The column chosen as the target, else the one that is called so."""
     if chosen is not None:
         return chosen
     usual = [name for name in names if name.casefold() in _TARGET_NAMES]
@@ -127,26 +143,21 @@ def _check_names(names: list[str], roles: dict[str, tuple[str, ...]]) -> None:
 
 def _column(name: str, values: pa.ChunkedArray, *, categorical: bool, notes: list[str]) -> Column | None:
     """The column as inputs, or None with a note where it cannot help on a new domain."""
-    import pyarrow.types as kinds
-
-    kind = values.type
-    if kinds.is_null(kind):
+    if values.type == "null":
         notes.append(f"column {name!r} is empty and is left out")
         return None
-    if kinds.is_temporal(kind) and not kinds.is_time(kind) and not kinds.is_duration(kind) and not categorical:
-        whole = values.cast("timestamp[us]", safe=False).cast("int64")  # what is finer is let go
-        days = whole.to_numpy(zero_copy_only=False).astype(np.float64) / 86_400e6
+    if is_date(values.type) and not categorical:
         notes.append(f"column {name!r} holds dates; a model sees them as days since 1970")
-        return Numbers(name, days)
-    if _is_number(kind) and not categorical:
-        numbers = Numbers(name, _numbers(values))
+        return Numbers(name, as_days(values), dates=True)
+    if is_number(values.type) and not categorical:
+        numbers = Numbers(name, as_numbers(values))
         if _is_identifier(name, numbers.values):
             notes.append(
                 f"column {name!r} has a new whole number for each row; it is taken for an identifier and left out"
             )
             return None
         return numbers
-    codes, levels = _levels(values, name)
+    codes, levels = as_levels(values, name)
     if not categorical:
         mended = _mostly_numbers(name, codes, levels, notes)
         if mended is not None:
@@ -163,7 +174,7 @@ def _mostly_numbers(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]
     """A column of numbers with a few cells that are none ("unknown", a slip), which count as missing, with a note."""
     if any(CODE.fullmatch(level) for level in levels):
         return None
-    parsed = np.array([*(_number(level) for level in levels), np.nan])
+    parsed = np.array([*(number(level) for level in levels), np.nan])
     values = parsed[codes]
     odd = np.isnan(values) & (codes >= 0)
     if not (codes >= 0).any() or odd.sum() > _FEW_ODD * (codes >= 0).sum():
@@ -173,28 +184,7 @@ def _mostly_numbers(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]
         f"column {name!r} holds numbers, but {int(odd.sum()):,} cells are none (the first, in row {row} counting from "
         f"0, is {levels[codes[row]][:40]!r}) and count as missing; --categorical {name} takes all of them for names"
     )
-    return Numbers(name, values)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text) if len(text) < 400 else np.nan
-    except ValueError:
-        return np.nan
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow.types as kinds
-
-    return any(test(kind) for test in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal))
-
-
-def _numbers(values: pa.ChunkedArray) -> NDArray[np.float64]:
-    import pyarrow.types as kinds
-
-    if kinds.is_boolean(values.type):
-        values = values.cast("int8")
-    return np.asarray(values.cast("float64", safe=False).to_numpy(), np.float64)
+    return Numbers(name, values, words=tuple(np.array(levels, object)[np.unique(codes[odd])]))
 
 
 def _is_identifier(name: str, values: NDArray[np.float64]) -> bool:
@@ -204,29 +194,6 @@ def _is_identifier(name: str, values: NDArray[np.float64]) -> bool:
     if _ROW_LABEL.fullmatch(name):
         return bool((np.diff(values) == 1).all())
     return _IDENTIFIER.fullmatch(name) is not None and len(np.unique(values)) == len(values)
-
-
-def _levels(values: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    import pyarrow.types as kinds
-
-    if kinds.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if kinds.is_nested(values.type):
-        raise DataError(f"column {name!r} holds {values.type} in each cell; one value a cell is needed (--drop {name})")
-    if not kinds.is_string(values.type):
-        from gated_domains.data.labels import plain
-
-        raw = values.dictionary_encode().combine_chunks()
-        names = [plain(level) for level in raw.dictionary.to_pylist()]
-    else:
-        raw = values.dictionary_encode().combine_chunks()
-        names = raw.dictionary.to_pylist()
-    codes = raw.indices.fill_null(-1).to_numpy().astype(np.int32)
-    # In the order of the alphabet, not of appearance: the same data in another order must give the same columns.
-    # Not by an array of text, which has as many places for every name as the longest one needs.
-    levels = sorted(set(names))
-    place = {level: number for number, level in enumerate(levels)}
-    return np.array([*(place[name] for name in names), -1], np.int32)[codes], tuple(levels)
 
 
 def _refuse_text(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]) -> None:
@@ -248,30 +215,3 @@ def _refuse_text(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]) -
         )
     if (mostly_new and letters > _TEXT_LETTERS) or (words > _TEXT_WORDS and len(levels) >= _IDENTIFIER_ROWS):
         raise DataError(f"column {name!r} holds text (such as {sample[0][:40]!r}); text cannot be read yet: {cure}")
-
-
-def _plain_values(values: pa.ChunkedArray, name: str) -> NDArray[Any]:
-    """A target or a domain as plain numbers or text; an empty cell is NaN or an empty string."""
-    import pyarrow.types as kinds
-
-    if kinds.is_boolean(values.type):
-        values = values.cast("string")
-    if _is_number(values.type):
-        kept_whole = values.null_count == 0 and str(values.type).lstrip("u").startswith("int")
-        return np.asarray(values.to_numpy()) if kept_whole else _numbers(values)
-    codes, levels = _levels(values, name)
-    longest = max(levels, key=len, default="")
-    if len(longest) > _NAME_LETTERS:
-        raise DataError(
-            f"column {name!r} holds {len(longest):,} letters in one cell ({longest[:40]!r} ...); "
-            f"classes and domains have names of at most {_NAME_LETTERS}: is this the right column?"
-        )
-    return np.array([*levels, ""])[codes]
-
-
-def _kept_values(values: pa.ChunkedArray, name: str) -> NDArray[Any]:
-    """Metadata as they are; text as objects, for it may be of any length."""
-    if _is_number(values.type):
-        return _plain_values(values, name)
-    codes, levels = _levels(values, name)
-    return np.array([*levels, ""], dtype=object)[codes]

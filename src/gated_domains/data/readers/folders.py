@@ -42,6 +42,10 @@ class ImageFolder:
     class_names: tuple[str, ...]
     others: tuple[str, ...]  # files that are no images
 
+    def labels(self) -> NDArray[Any]:
+        """The class of every file, by name."""
+        return np.array(self.class_names)[self.classes]
+
     def without(self, rows: Sequence[int]) -> ImageFolder:
         """The folder less some files."""
         kept = np.setdiff1d(np.arange(len(self.files)), np.asarray(rows, np.int64))
@@ -86,6 +90,10 @@ class ImageFiles(Inputs):
         in_threads(fill, range(len(self)), "reading images")
         return Images(images, digests=digests)
 
+    def at_hand(self) -> Images | ImageFiles:
+        """All in memory where they take up no more than half of it, else as they are."""
+        return self.read_all() if self.nbytes < available_bytes() // 2 else self
+
     def digests(self) -> NDArray[np.uint64]:
         """Of the files as they are: the same picture saved twice in two ways counts as two."""
         digests = np.empty(len(self), np.uint64)
@@ -104,11 +112,11 @@ def read_folder(path: Path, reading: Reading) -> DomainDataset:
     """A data set from an image folder. An image that cannot be read is named, and nothing is guessed in its place."""
     reading.refuse_all_but("image_size", "positive", what="an image folder")
     folder = scan(path)
-    return as_dataset(folder, image_files(folder, image_size=reading.image_size), positive=reading.positive)
+    return as_dataset(folder, image_files(folder, image_size=reading.image_size), reading)
 
 
-def as_dataset(folder: ImageFolder, images: ImageFiles, *, positive: Sequence[str] | None = None) -> DomainDataset:
-    """The images of a folder with their classes and domains; in memory where they take up no more than half of it."""
+def as_dataset(folder: ImageFolder, images: ImageFiles, reading: Reading) -> DomainDataset:
+    """The images of a folder with their classes and domains."""
     from gated_domains.data.labels import as_targets
 
     used = np.unique(folder.classes)
@@ -116,26 +124,28 @@ def as_dataset(folder: ImageFolder, images: ImageFiles, *, positive: Sequence[st
         raise DataError(
             f"{folder.root}: every image is of one class, {folder.class_names[used[0]]!r}; nothing can be learned"
         )
-    labels = np.array(folder.class_names)[folder.classes]
-    targets, class_names = as_targets(labels, positive=positive, what="class", task="classification")
-    start = os.path.join(folder.root, "")
-    files = [_printable(file.removeprefix(start)) for file in folder.files]
-    inputs = images.read_all() if images.nbytes < available_bytes() // 2 else images
-    others = f"{len(folder.others):,} files are no images and were passed over: {listing(folder.others, 3)}"
+    targets, class_names = as_targets(folder.labels(), positive=reading.positive, what="class", task="classification")
     return DomainDataset(
         name=folder.root.resolve().name,
-        inputs=inputs,
+        inputs=images.at_hand(),
         targets=targets,
         class_names=class_names,
         domains=folder.domains,
         domain_names=folder.domain_names,
-        metadata={"file": np.array(files, object)},
-        notes=(*images.notes, *_doubts(folder), *((others,) if folder.others else ())),
+        metadata={"file": relative(folder.root, folder.files)},
+        notes=(*images.notes, *doubts(folder)),
+        reading=reading,
     )
 
 
-def _doubts(folder: ImageFolder) -> Iterator[str]:
-    """Signs that the folders may not be domains and classes after all."""
+def relative(root: Path, files: Sequence[str]) -> NDArray[Any]:
+    """The paths of files below a folder, as they can be printed."""
+    start = os.path.join(root, "")
+    return np.array([_printable(file.removeprefix(start)) for file in files], object)
+
+
+def doubts(folder: ImageFolder) -> Iterator[str]:
+    """Signs that the folders may not be domains and classes after all, and what was passed over."""
     if all(name.casefold() in _PARTS for name in folder.domain_names):
         yield f"the domains are called {listing(folder.domain_names)}: are these domains? It must be domain/class/*"
     top = len(folder.root.parts)
@@ -146,6 +156,13 @@ def _doubts(folder: ImageFolder) -> Iterator[str]:
             f"{len(deeper):,} images lie deeper than domain/class/* ({_printable(below)}); the first two folders are "
             "taken for their domain and class"
         )
+    yield from passed_over(folder.others)
+
+
+def passed_over(others: Sequence[str]) -> Iterator[str]:
+    """A note on files that are no images, where there are any."""
+    if others:
+        yield f"{len(others):,} files are no images and were passed over: {listing(others, 3)}"
 
 
 def scan(root: Path) -> ImageFolder:
@@ -161,9 +178,8 @@ def scan(root: Path) -> ImageFolder:
                     places.append((_printable(domain.name), _printable(group.name)))
                 else:
                     others.append(_printable(os.path.relpath(file, root)))
-    if not files and (tables := [entry.name for entry in _entries(root) if is_table_file(Path(entry.path))]):
-        raise DataError(f"{root} holds tables ({listing(tables, 3)}); join them into one, with a column for the domain")
     if not files:
+        _refuse_tables(root)
         raise DataError(
             f"{root}: images are expected as domain/class/*.png, but {_elsewhere(root)}; sort them into such folders"
         )
@@ -178,6 +194,25 @@ def scan(root: Path) -> ImageFolder:
         tuple(str(name) for name in class_names),
         tuple(others),
     )
+
+
+def scan_loose(root: Path) -> tuple[list[str], tuple[str, ...]]:
+    """All images in a folder, however deep, in the order that ``scan`` has for those it finds; and other files."""
+    found = [entry.path for entry in _entries(root) if entry.is_file()]
+    for folder in _folders(root):
+        found += [entry.path for entry in _entries(folder.path) if entry.is_file()]
+        found += [file for group in _folders(folder.path) for file in _files_below(group.path)]
+    found.sort(key=lambda file: Path(file).parts)
+    images = [file for file in found if file.lower().endswith(IMAGE_SUFFIXES)]
+    if not images:
+        _refuse_tables(root)
+        raise DataError(f"{root}: there are no images in this folder ({listing(IMAGE_SUFFIXES)})")
+    return images, tuple(relative(root, [file for file in found if not file.lower().endswith(IMAGE_SUFFIXES)]))
+
+
+def _refuse_tables(root: Path) -> None:
+    if tables := [entry.name for entry in _entries(root) if is_table_file(Path(entry.path))]:
+        raise DataError(f"{root} holds tables ({listing(tables, 3)}); join them into one, with a column for the domain")
 
 
 def _elsewhere(root: Path) -> str:

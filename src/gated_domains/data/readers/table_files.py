@@ -9,7 +9,7 @@ import io
 import lzma
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +40,13 @@ def is_table_file(path: Path) -> bool:
     return _bare_suffix(path) in CSV_SUFFIXES + PARQUET_SUFFIXES
 
 
-def read_table_file(path: Path) -> pa.Table:
-    """The file as an Arrow table with distinct, stripped column names. Damage is named, with its row where known."""
+def read_table_file(path: Path, *, text: Iterable[str] = ()) -> pa.Table:
+    """The file as an Arrow table with distinct, stripped column names. Damage is named, with its row where known.
+
+    The ``text`` columns of a CSV are kept as they are written, though they may look like numbers or dates.
+    """
     with decoding(path):
-        table = _read_parquet(path) if _bare_suffix(path) in PARQUET_SUFFIXES else _read_csv(path)
+        table = _read_parquet(path) if _bare_suffix(path) in PARQUET_SUFFIXES else _read_csv(path, text)
     names = [name.strip() or f"column {place}" for place, name in enumerate(table.column_names)]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -65,25 +68,31 @@ def _read_parquet(path: Path) -> pa.Table:
     return table.select(kept)
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path, text: Iterable[str]) -> pa.Table:
     from pyarrow import types as kinds
 
     with _opened(path) as file:
         head = file.read(_HEAD)
     form = _sniff(path, head)
-    table = _parsed(path, head, *form)
-    if form[0] == "utf-8" and any(kinds.is_binary(field.type) for field in table.schema):
+    try:
+        table = _parsed(path, head, *form, text=text)
         # Letters outside UTF-8, further down than the head: Arrow gives bytes then, and says nothing.
-        table = _parsed(path, head, "cp1252", *form[1:])
-    return table
+        is_utf8 = not any(kinds.is_binary(field.type) for field in table.schema)
+    except ValueError as error:  # unless the column must be text
+        if "invalid UTF8" not in str(error):
+            raise
+        is_utf8 = False
+    return table if is_utf8 or form[0] != "utf-8" else _parsed(path, head, "cp1252", *form[1:], text=text)
 
 
-def _parsed(path: Path, head: bytes, encoding: str, separator: str, decimal_point: str) -> pa.Table:
+def _parsed(
+    path: Path, head: bytes, encoding: str, separator: str, decimal_point: str, *, text: Iterable[str]
+) -> pa.Table:
     from pyarrow import csv as arrow_csv
 
     missing = [*arrow_csv.ConvertOptions().null_values, *_ALSO_MISSING]
 
-    names = dict.fromkeys(_codes(head, encoding, separator), "string")
+    names = dict.fromkeys([*_codes(head, encoding, separator), *text], "string")
 
     def read(file: object, *, threads: bool = True, types: dict[str, pa.DataType] | None = None) -> pa.Table:
         return arrow_csv.read_csv(

@@ -1,0 +1,174 @@
+"""New data, read as a model expects them: to predict on, or to score it on where there are targets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.encoding import ImageEncoding
+from gated_domains.data.errors import DataError, naming
+from gated_domains.data.inputs import Inputs, describe_images
+from gated_domains.data.like_table import read_like_table
+from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, located, reader_of
+from gated_domains.data.matching import targets_like
+from gated_domains.data.new_data import NewData
+from gated_domains.data.readers import arrays, columns, folders
+from gated_domains.data.readers.reading import Reading
+from gated_domains.data.schema import Schema, schema_of
+
+__all__ = ["NewData", "Schema", "read_like", "schema_of"]
+
+_Reader = Callable[[Path, Schema, Reading, bool], NewData]
+
+
+def read_like(
+    what: str | os.PathLike[str],
+    schema: Schema,
+    *,
+    targets: bool,
+    reading: Reading | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> NewData:
+    """The data of this name, or in this place, as a model expects them.
+
+    With ``targets`` (to score it) every row must have one, of a class that training had; without, targets are neither
+    needed nor read, and any folder of images, or one image, will do. Columns and arrays are told by their names and
+    have the kinds they had in training; what the model does not know is let be. ``reading`` may name the target, the
+    domain and columns to keep (``metadata``) where they differ from training. For the rest see ``load_data``.
+    """
+    reading = reading or Reading()
+    if isinstance(what, str) and what in DATASETS:
+        return _of_dataset(load_data(what, reading, data_dir=data_dir, seed=seed), schema, targets=targets)
+    path = located(what)
+    if is_card(path):
+        path, reading, notes = follow_card(path, reading)
+        data = read_like(path, schema, targets=targets, reading=reading, data_dir=data_dir, seed=seed)
+        return replace(data, notes=(*notes, *data.notes))
+    return _reader(path)(path, schema, reading, targets)
+
+
+def _reader(path: Path) -> _Reader:
+    if path.is_file() and path.suffix.lower() in folders.IMAGE_SUFFIXES:
+        return _images
+    readers: dict[object, _Reader] = {
+        columns.read_table: _table,
+        folders.read_folder: _images,
+        arrays.read_npz: _arrays,
+        arrays.read_npz_folder: _arrays,
+    }
+    return readers[reader_of(path)]
+
+
+def _of_dataset(dataset: DomainDataset, schema: Schema, *, targets: bool) -> NewData:
+    _check_inputs(dataset.name, dataset.inputs, schema)
+    answers = None
+    if targets:
+        names = dataset.class_names
+        values = dataset.targets if names is None else np.array(names)[dataset.targets]
+        with naming(dataset.name):
+            answers = targets_like(values, schema.class_names, joined=schema.joined)
+    return NewData(
+        name=dataset.name,
+        inputs=dataset.inputs,
+        class_names=schema.class_names,
+        targets=answers,
+        domains=dataset.domains,
+        domain_names=dataset.domain_names,
+        notes=dataset.notes,
+    )
+
+
+def _table(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
+    _check_kind(path, "table", schema)
+    return read_like_table(path, schema, said, targets=targets)
+
+
+def _arrays(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
+    said.refuse_all_but("positive", "task", what="an .npz file")
+    schema.settle(said)
+    read = arrays.npz_folder_arrays if path.is_dir() else arrays.npz_arrays
+    found = read(path, labelled=targets)
+    _check_inputs(path, found.inputs, schema)
+    with naming(path):
+        return NewData(
+            name=path.name,
+            inputs=found.inputs,
+            class_names=schema.class_names,
+            targets=targets_like(found.spelled_out(), schema.class_names, joined=schema.joined) if targets else None,
+            domains=found.domains,
+            domain_names=found.domain_names,
+            metadata=found.metadata,
+        )
+
+
+def _images(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
+    said.refuse_all_but("image_size", "positive", what="an image folder")
+    schema.settle(said)
+    _check_kind(path, "images", schema)
+    encoding = schema.encoding
+    assert isinstance(encoding, ImageEncoding)
+    if encoding.channels != 3:
+        trained = describe_images(encoding.height, encoding.width, encoding.channels)
+        raise DataError(f"{path}: files are read in colour, but the model was trained on {trained}; give an .npz")
+    return (_labelled_images if targets else _loose_images)(path, schema, encoding)
+
+
+def _labelled_images(path: Path, schema: Schema, encoding: ImageEncoding) -> NewData:
+    if path.is_file():
+        raise DataError(f"{path}: nothing says of which class one image is; give the folder with domain/class/*.png")
+    folder = folders.scan(path)
+    files = folders.relative(path, folder.files)
+    with naming(path):
+        answers = targets_like(
+            folder.labels(), schema.class_names, joined=schema.joined, what="class", places=files.tolist()
+        )
+    return NewData(
+        name=path.resolve().name,
+        inputs=folders.ImageFiles(folder.files, height=encoding.height, width=encoding.width).at_hand(),
+        class_names=schema.class_names,
+        targets=answers,
+        domains=folder.domains,
+        domain_names=folder.domain_names,
+        metadata={"file": files},
+        notes=tuple(folders.doubts(folder)),
+    )
+
+
+def _loose_images(path: Path, schema: Schema, encoding: ImageEncoding) -> NewData:
+    files, others = ([str(path)], ()) if path.is_file() else folders.scan_loose(path)
+    return NewData(
+        name=path.resolve().name,
+        inputs=folders.ImageFiles(files, height=encoding.height, width=encoding.width).at_hand(),
+        class_names=schema.class_names,
+        metadata={"file": folders.relative(path.parent if path.is_file() else path, files)},
+        notes=tuple(folders.passed_over(others)),
+    )
+
+
+def _check_kind(where: object, kind: str, schema: Schema) -> None:
+    kinds = {"table": "a table", "images": "images", "features": "vectors of features"}
+    if kind != schema.encoding.kind:
+        raise DataError(
+            f"{where} holds {kinds[kind]}, but the model was trained on {kinds[schema.encoding.kind]}; "
+            "give it data like those it was trained on"
+        )
+
+
+def _check_inputs(where: object, inputs: Inputs, schema: Schema) -> None:
+    """Refuse samples of another kind or shape than those of training."""
+    _check_kind(where, inputs.kind, schema)
+    encoding = schema.encoding
+    if isinstance(encoding, ImageEncoding):
+        trained = describe_images(encoding.height, encoding.width, encoding.channels)
+        cure = "bring them to that size, or give a folder of image files, which are fitted to it"
+    else:
+        trained = f"features, {encoding.shape[0]:,} numbers each"
+        cure = "they must come from the same embedding, with the same columns in the same order"
+    if inputs.describe() != trained:
+        raise DataError(f"{where}: {inputs.describe()}, but the model was trained on {trained}; {cure}")

@@ -1,0 +1,52 @@
+"""Data to predict on or to score: like those a model was trained on, perhaps without targets and domains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gated_domains.data.errors import DataError, listing
+from gated_domains.data.inputs import Inputs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NewData:
+    """Samples of a new site. ``targets``, where known, are indices into ``class_names``, the classes of training.
+
+    ``domains`` are indices into ``domain_names``, the new site's own. ``metadata`` tell rows apart: ``file`` for images
+    in a folder, and columns that were asked for. ``notes`` say what a person should know about how it was read.
+    """
+
+    name: str
+    inputs: Inputs
+    class_names: tuple[str, ...] | None
+    targets: NDArray[Any] | None = None
+    domains: NDArray[np.int64] | None = None
+    domain_names: tuple[str, ...] = ()
+    metadata: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self) == 0:
+            raise DataError(f"{self.name}: there are no samples")
+        for name, column in {"targets": self.targets, "domains": self.domains, **self.metadata}.items():
+            if column is not None and len(column) != len(self):
+                raise DataError(
+                    f"{self.name}: {len(self):,} inputs but {len(column):,} {name}; there must be one for each"
+                )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def with_inputs(self, inputs: Inputs) -> NewData:
+        """The same samples, seen otherwise: encoded, as features of a backbone."""
+        return replace(self, inputs=inputs)
+
+    def __repr__(self) -> str:
+        targets = "without targets" if self.targets is None else "with targets"
+        domains = f", domains {listing(self.domain_names, 5)}" if self.domain_names else ""
+        return f"<new data {self.name}: {len(self):,} rows, {self.inputs.describe()}, {targets}{domains}>"
