@@ -20,6 +20,7 @@ _HOMES = {
     "MMDGate": "gated_domains.layer",
     "ProjectionGate": "gated_domains.layer",
     "fit_head": "gated_domains.backbones",
+    "gate_norms": "gated_domains.backbones",
     "hold_outs": "gated_domains.data",
     "load_data": "gated_domains.data",
     "model_head": "gated_domains.backbones",
@@ -30,7 +31,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from gated_domains.backbones import fit_head, model_head, renew_coverage, replace_head
+    from gated_domains.backbones import fit_head, gate_norms, model_head, renew_coverage, replace_head
     from gated_domains.choose import suggest_num_bases, suggest_sigma
     from gated_domains.data import DomainBatch, DomainDataset, hold_outs, load_data
     from gated_domains.layer import (
@@ -57,6 +58,7 @@ __all__ = [
     "ProjectionGate",
     "__version__",
     "fit_head",
+    "gate_norms",
     "hold_outs",
     "load_data",
     "model_head",

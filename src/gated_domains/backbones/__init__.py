@@ -1,5 +1,35 @@
-"""Inputs -> features, and the view that gates see: today, putting units into any model's head."""
+"""Inputs -> features, and the view that gates see; putting units into any model's head, and gates into its norms."""
 
+from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.bodies import BODIES, MLP, Body, DigitsCNN, Identity, SmallCNN, default_body
+from gated_domains.backbones.gated_norm import GatedNorm, deviation_parameters, gate_norms, mixing
+from gated_domains.backbones.gating import GATINGS, GatingView, RandomFilters, RawInput, Style, default_gating
 from gated_domains.backbones.heads import fit_head, gating_rows, model_head, renew_coverage, replace_head
+from gated_domains.backbones.view import View
 
-__all__ = ["fit_head", "gating_rows", "model_head", "renew_coverage", "replace_head"]
+__all__ = [
+    "BODIES",
+    "GATINGS",
+    "MLP",
+    "Backbone",
+    "Body",
+    "DigitsCNN",
+    "GatedNorm",
+    "GatingView",
+    "Identity",
+    "RandomFilters",
+    "RawInput",
+    "SmallCNN",
+    "Style",
+    "View",
+    "default_body",
+    "default_gating",
+    "deviation_parameters",
+    "fit_head",
+    "gate_norms",
+    "gating_rows",
+    "mixing",
+    "model_head",
+    "renew_coverage",
+    "replace_head",
+]

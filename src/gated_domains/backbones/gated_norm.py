@@ -1,0 +1,230 @@
+"""GatedNorm: batch norm whose scale and shift differ from basis to basis.
+
+>>> gate_norms(body, num_bases=5)                     # any model's batch norms, in place
+>>> with mixing(body, units.weigh(view).mixture):     # the view of the raw input, which is known before the body runs
+...     features = body(inputs)
+
+>>> replace_head(model, gating=view_of_inputs, example=x)
+>>> gate_norms(model)                                 # head and norms follow the same gates; model(x) as before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from gated_domains.backbones.views import InputView, Standardised, ViewedHead
+from gated_domains.data.errors import DataError
+from gated_domains.layer.checks import at_least_one
+from gated_domains.layer.precision import autocast_off
+from gated_domains.layer.units import GatedDomainUnits
+
+_NEEDS_RAW_INPUT = (
+    "gated norms need a gating view of the raw input, as they run before there are features: "
+    "replace_head(model, gating=a callable of the model's inputs, example=x)"
+)
+_RUNNING = ("running_mean", "running_var", "num_batches_tracked")
+
+
+class GatedNorm(nn.Module):
+    """``y = (gamma_0 + sum_j m_j Gamma_j) xhat + (b_0 + sum_j m_j B_j)`` for the mixture m = coverage * beta.
+
+    Takes over a batch norm: xhat, its running statistics and their momentum stay that norm's, gamma_0 and b_0 are its
+    scale and shift. The deviations Gamma_j and B_j start at zero. The mixture is given with ``mixing``.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(self, norm: _BatchNorm, num_bases: int) -> None:
+        super().__init__()
+        _refuse_unless_plain(norm)
+        self.num_bases = at_least_one("num_bases", num_bases)
+        self.register_parameter("weight", norm.weight)
+        self.register_parameter("bias", norm.bias)
+        like = next((tensor for tensor in (norm.weight, norm.running_mean) if tensor is not None), torch.zeros(()))
+        shape = (num_bases, norm.num_features)
+        self.weight_deviations = nn.Parameter(torch.zeros(shape, dtype=like.dtype, device=like.device))
+        self.bias_deviations = nn.Parameter(torch.zeros(shape, dtype=like.dtype, device=like.device))
+        norm.register_parameter("weight", None)
+        norm.register_parameter("bias", None)
+        norm.affine = False
+        self.normalise = norm
+        self.train(norm.training)
+        self.mixture: Tensor | None = None
+
+    def forward(self, x: Float[Tensor, "batch channels *positions"]) -> Float[Tensor, "batch channels *positions"]:
+        if self.mixture is None:
+            raise RuntimeError(
+                "a GatedNorm was called with no mixture in force; call the model inside `with mixing(model, "
+                f"units.weigh(view).mixture):`, or let the head give it: {_NEEDS_RAW_INPUT}, then gate_norms(model)"
+            )
+        if self.mixture.shape[0] != x.shape[0] and self.mixture.shape[0] != 1:
+            raise ValueError(
+                f"the mixture has {self.mixture.shape[0]} rows and the norm sees {x.shape[0]}: weigh the same batch; "
+                "a norm over something else than samples (frames, patches, nodes) cannot be gated by sample"
+            )
+        normal = self.normalise(x)
+        with autocast_off(x):
+            scale = _mixed(self.mixture, self.weight_deviations, 1.0 if self.weight is None else self.weight)
+            shift = _mixed(self.mixture, self.bias_deviations, 0.0 if self.bias is None else self.bias)
+        ones = (1,) * (x.dim() - 2)
+        scale, shift = (part.to(normal.dtype).reshape(*part.shape, *ones) for part in (scale, shift))
+        return normal * scale + shift
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        # The weights of the same model before its norms were gated fit too.
+        for name in _RUNNING:
+            if f"{prefix}{name}" in state:
+                state[f"{prefix}normalise.{name}"] = state.pop(f"{prefix}{name}")
+        super()._load_from_state_dict(state, prefix, *others)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "mixture": None}  # a copy made while a mixture is in force has none
+
+    def extra_repr(self) -> str:
+        return f"{self.num_bases} bases"
+
+
+def gate_norms(model: nn.Module, num_bases: int | None = None) -> list[GatedNorm]:
+    """Put a ``GatedNorm`` where each batch norm of a model stands, in place; the model gives the same until trained.
+
+    Without ``num_bases`` the norms follow the gates of the model's own head, which must see a view of the raw input:
+    ``replace_head(model, gating=a callable of the model's inputs, example=x)``. With it, give them their mixture at
+    each call with ``mixing``.
+    """
+    places = list(_places(model))
+    _refuse_unless_any(model, places)
+    head = _head_on_raw_input(model) if num_bases is None else None
+    bases = head.units.max_bases if head is not None else at_least_one("num_bases", cast(int, num_bases))
+    for _, _, norm in places:
+        _refuse_unless_plain(norm)  # all of them before the first is swapped
+    gated: dict[_BatchNorm, GatedNorm] = {}
+    for parent, name, norm in places:
+        if norm not in gated:  # one norm may stand in two places
+            gated[norm] = GatedNorm(norm, bases)
+        setattr(parent, name, gated[norm])
+    if head is not None:
+        _follow(model, head)
+    return list(gated.values())
+
+
+@contextmanager
+def mixing(model: nn.Module, mixture: Float[Tensor, "rows bases"]) -> Iterator[None]:
+    """Hand ``coverage * beta`` of a batch to all gated norms of a model, for the calls inside the block alone."""
+    norms = _gated(model)
+    before = [norm.mixture for norm in norms]
+    _check_bases(norms, mixture)
+    try:
+        for norm in norms:
+            norm.mixture = mixture
+        yield
+    finally:
+        for norm, old in zip(norms, before, strict=True):
+            norm.mixture = old
+
+
+def deviation_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The deviations of all gated norms, to be given a weight decay of their own."""
+    return [parameter for norm in _gated(model) for parameter in (norm.weight_deviations, norm.bias_deviations)]
+
+
+class _HeadOnRawInput(NamedTuple):
+    """A head, and the view of the model's inputs that its gates see."""
+
+    units: GatedDomainUnits
+    view: InputView
+    standardised: Standardised
+
+
+class _FollowsHead:
+    """Hooks of a model: its norms get what the gates of its head find in the view, and lose it when the call ends."""
+
+    def __init__(self, head: _HeadOnRawInput, norms: list[GatedNorm]) -> None:
+        self.head, self.norms = head, norms
+
+    def give(self, _: nn.Module, args: tuple[Any, ...]) -> None:
+        units, view, standardised = self.head
+        mixture = units.weigh(standardised(cast(Tensor, view.held).to(standardised.mean.dtype))).mixture
+        for norm in self.norms:
+            norm.mixture = mixture
+
+    def take_away(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        for norm in self.norms:
+            norm.mixture = None
+
+
+def _follow(model: nn.Module, head: _HeadOnRawInput) -> None:
+    # Hooks of one module run in their order: where the view is observed, it is there when these ask for it.
+    observed_at = next(module for module in model.modules() if head.view.hook.id in module._forward_pre_hooks)
+    follows = _FollowsHead(head, _gated(observed_at))
+    observed_at.register_forward_pre_hook(follows.give)
+    observed_at.register_forward_hook(follows.take_away, always_call=True)
+
+
+def _head_on_raw_input(model: nn.Module) -> _HeadOnRawInput:
+    heads = [module for module in model.modules() if isinstance(module, ViewedHead)]
+    if len(heads) != 1:
+        what = f"{len(heads)} heads with a view of their own" if heads else "no head whose gates see another view"
+        raise ValueError(f"{type(model).__name__} has {what}, and {_NEEDS_RAW_INPUT}, or pass num_bases and use mixing")
+    (head,) = heads
+    if not isinstance(head.view, InputView):
+        raise ValueError(f"the gates of {type(model).__name__} see layers of the model itself, and {_NEEDS_RAW_INPUT}")
+    return _HeadOnRawInput(head.units, head.view, head.standardised)
+
+
+def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str, _BatchNorm]]:
+    """Every batch norm, with its parent and its name there; without those inside the experts of units."""
+    for name, child in model._modules.items():
+        if isinstance(child, _BatchNorm):
+            yield model, name, child
+        elif child is not None and not isinstance(child, GatedNorm | GatedDomainUnits):
+            yield from _places(child)
+
+
+def _gated(model: nn.Module) -> list[GatedNorm]:
+    return [module for module in model.modules() if isinstance(module, GatedNorm)]
+
+
+def _refuse_unless_any(model: nn.Module, places: list[tuple[nn.Module, str, _BatchNorm]]) -> None:
+    if places:
+        return
+    name = type(model).__name__
+    if isinstance(model, _BatchNorm):
+        raise DataError(f"a bare {name} has no model to stand in: build GatedNorm(norm, num_bases) yourself")
+    if _gated(model):
+        raise DataError(f"the batch norms of this {name} are gated already: call gate_norms once")
+    raise DataError(
+        f"{name} has no batch norm whose scale and shift could be gated; leave its norms as they are, "
+        "the head is gated without them, or take a body with batch norms"
+    )
+
+
+def _refuse_unless_plain(norm: _BatchNorm) -> None:
+    kind = type(norm)
+    if kind.forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward):
+        raise DataError(
+            f"{kind.__name__} does more than a batch norm, which GatedNorm would undo; put nn.BatchNorm there"
+        )
+    if any(tensor is not None and is_lazy(tensor) for tensor in (norm.weight, norm.running_mean)):
+        raise DataError(f"{kind.__name__} does not know its width yet; run the model once on a batch, then gate it")
+
+
+def _check_bases(norms: list[GatedNorm], mixture: Tensor) -> None:
+    for norm in norms:
+        if mixture.dim() != 2 or mixture.shape[-1] != norm.num_bases:
+            raise ValueError(
+                f"a mixture for norms with {norm.num_bases} bases has shape (rows, {norm.num_bases}), got "
+                f"{tuple(mixture.shape)}: gate the norms with num_bases=units.max_bases"
+            )
+
+
+def _mixed(mixture: Tensor, deviations: Tensor, shared: Tensor | float) -> Tensor:
+    return shared + mixture.to(deviations.dtype) @ deviations
