@@ -1,0 +1,205 @@
+"""The results of finished runs: ``result.json``, written last in a run folder, and how they are found again."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gated_domains.data.errors import DataError, decoding
+
+FORMAT = 1
+"""Of ``result.json``; raised whenever an older reader would misread it."""
+RESULT_FILE = "result.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What one training came to: one method, one hold-out, one seed.
+
+    ``test`` has a score for each held-out domain; it is empty where nothing was held out.
+    """
+
+    run: str
+    data: str
+    method: str
+    label: str
+    seed: int
+    hold_out: str
+    held_out: tuple[str, ...]
+    sources: tuple[str, ...]
+    metric: str
+    higher_is_better: bool
+    test: Mapping[str, float]
+    validation: Mapping[str, float]
+    validation_overall: float | None
+    selection: str
+    protocol: str
+    best_epoch: int | None
+    epochs: int
+    stopped: str
+    seconds: float
+    parameters_trained: int
+    parameters_all: int
+    uses_domains: bool
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``result.json`` holds."""
+        return {
+            "format": FORMAT,
+            "run": self.run,
+            "data": self.data,
+            "method": self.method,
+            "label": self.label,
+            "seed": self.seed,
+            "hold_out": self.hold_out,
+            "held_out": list(self.held_out),
+            "sources": list(self.sources),
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "test": {"by_domain": dict(self.test)} if self.test else None,
+            "validation": {"by_domain": dict(self.validation), "overall": self.validation_overall},
+            "selection": self.selection,
+            "protocol": self.protocol,
+            "best_epoch": self.best_epoch,
+            "epochs": self.epochs,
+            "stopped": self.stopped,
+            "seconds": self.seconds,
+            "parameters": {"trained": self.parameters_trained, "all": self.parameters_all},
+            "uses_domains": self.uses_domains,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], where: str | os.PathLike[str] = RESULT_FILE) -> RunResult:
+        """A result as it was stored; ``where`` names the file to those who have to mend it."""
+        _check_format(stored.get("format"), where)
+        try:
+            return _parsed(stored)
+        except KeyError as error:
+            raise _damaged(where, f"it lacks {error.args[0]!r}") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise _damaged(where, str(error)) from error
+
+
+def read_results(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[RunResult]:
+    """The results of all finished runs in these folders and below.
+
+    Folders keep their order; what is found below one comes by hold-out, method and seed. A run without a
+    ``result.json`` is not finished and is passed over.
+    """
+    results: dict[Path, RunResult] = {}
+    for folder in [folders] if isinstance(folders, str | os.PathLike) else folders:
+        if not Path(folder).is_dir():
+            raise DataError(f"{folder}: there is no such folder of runs; check the spelling")
+        found = {path.resolve(): _read(path) for path in _result_files(Path(folder))}
+        for path in sorted(found, key=lambda path: _reading_order(found[path])):
+            results.setdefault(path, found[path])
+    return list(results.values())
+
+
+def _result_files(folder: Path) -> Iterator[Path]:
+    for place, below, names in os.walk(folder):
+        below.sort()
+        if RESULT_FILE in names:
+            below.clear()  # a run holds no other run
+            yield Path(place, RESULT_FILE)
+
+
+def _read(path: Path) -> RunResult:
+    with decoding(path):
+        text = path.read_text(encoding="utf-8")
+    try:
+        stored = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"it is no JSON ({error})") from error
+    if not isinstance(stored, dict):
+        raise _damaged(path, f"a {type(stored).__name__} where a JSON object should be")
+    return RunResult.from_json(stored, path)
+
+
+def _parsed(stored: Mapping[str, Any]) -> RunResult:
+    parameters, validation = stored["parameters"], stored["validation"]
+    overall, best_epoch = validation.get("overall"), stored["best_epoch"]
+    test = {} if stored["test"] is None else _scores(stored["test"]["by_domain"])
+    held_out = _texts(stored, "held_out")
+    if set(test) != set(held_out):
+        raise ValueError(f"{list(held_out)} were held out, but there are scores for {list(test)}")
+    return RunResult(
+        run=_text(stored, "run"),
+        data=_text(stored, "data"),
+        method=_text(stored, "method"),
+        label=_text(stored, "label"),
+        hold_out=_text(stored, "hold_out"),
+        metric=_text(stored, "metric"),
+        selection=_text(stored, "selection"),
+        protocol=_text(stored, "protocol"),
+        stopped=_text(stored, "stopped"),
+        held_out=held_out,
+        sources=_texts(stored, "sources"),
+        notes=_texts(stored, "notes"),
+        seed=int(stored["seed"]),
+        higher_is_better=bool(stored["higher_is_better"]),
+        test=test,
+        validation=_scores(validation.get("by_domain", {})),
+        validation_overall=None if overall is None else float(overall),
+        best_epoch=None if best_epoch is None else int(best_epoch),
+        epochs=int(stored["epochs"]),
+        seconds=float(stored["seconds"]),
+        parameters_trained=int(parameters["trained"]),
+        parameters_all=int(parameters["all"]),
+        uses_domains=bool(stored["uses_domains"]),
+    )
+
+
+def _text(stored: Mapping[str, Any], name: str) -> str:
+    if not isinstance(stored[name], str):
+        raise ValueError(f"{name} should be text and is {stored[name]!r}")
+    return stored[name]
+
+
+def _texts(stored: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    if not isinstance(stored[name], list):
+        raise ValueError(f"{name} should be a list and is {stored[name]!r}")
+    return tuple(map(str, stored[name]))
+
+
+def _scores(by_domain: Mapping[str, Any]) -> dict[str, float]:
+    scores = {str(name): float(score) for name, score in by_domain.items()}
+    for name, score in scores.items():
+        if not math.isfinite(score):
+            raise ValueError(f"the score of {name!r} is {score}")
+    return scores
+
+
+def _check_format(found: object, where: str | os.PathLike[str]) -> None:
+    if found == FORMAT:
+        return
+    if found is None:
+        raise _damaged(where, "it does not say which format it has")
+    newer = isinstance(found, int) and found > FORMAT
+    cure = "update gated-domains" if newer else "train it again into another folder"
+    raise DataError(
+        f"{Path(where).parent}: this run was written in format {found!r}, and this version reads format {FORMAT}; "
+        f"{cure}, or leave this folder out"
+    )
+
+
+def _damaged(where: str | os.PathLike[str], what: str) -> DataError:
+    return DataError(f"{where}: not the result of a run: {what}; delete its folder and run it again")
+
+
+def _reading_order(result: RunResult) -> tuple[list[tuple[str, int]], str, str, int]:
+    return _natural(result.hold_out), result.method, result.label, result.seed
+
+
+def _natural(text: str) -> list[tuple[str, int]]:
+    """Sorts ``fold 2`` before ``fold 10``."""
+    pieces = re.findall(r"([^0-9]*)([0-9]*)", text)
+    return [(words.casefold(), int(number or -1)) for words, number in pieces]

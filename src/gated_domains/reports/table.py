@@ -1,0 +1,72 @@
+"""The table that a comparison ends in: for the terminal, for a page, for machines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gated_domains.data.files import written_whole
+from gated_domains.reports import machine as for_machines
+from gated_domains.reports import words
+from gated_domains.reports.markdown import as_markdown
+from gated_domains.reports.numbers import Numbers, summarise
+from gated_domains.reports.results import RunResult
+from gated_domains.reports.terminal import TerminalTable
+
+
+class Comparison:
+    """Methods (rows) against hold-outs (columns), each in the order first met in ``results``.
+
+    A cell is the mean over the held-out domains of a hold-out, then mean ± std over seeds. ``mean`` and ``worst`` are
+    taken for each seed over all held-out domains, then over seeds. Each method is paired with ``baseline`` by
+    (held-out domain, seed). ``machine`` says what times were measured on.
+    """
+
+    def __init__(self, results: Sequence[RunResult], baseline: str = "erm", *, machine: str | None = None) -> None:
+        self.numbers: Numbers = summarise(results, baseline)
+        self.machine = machine
+        self.notes: list[str] = words.attributed_notes(self.numbers)
+        self.caption: list[str] = words.caption(self.numbers, machine=machine, notes=self.notes)
+
+    @property
+    def title(self) -> str:
+        return f"{self.numbers.data}: {self.numbers.metric.label} on held-out domains"
+
+    def verdict(self) -> str:
+        """What can be told, in sentences written from the numbers, one a line."""
+        return words.verdict(self.numbers)
+
+    def rich(self) -> TerminalTable:
+        """For rich's ``Console.print``; it fits itself to the width."""
+        return TerminalTable(self.numbers, self.title, self.caption)
+
+    def markdown(self) -> str:
+        return as_markdown(self.numbers, title=self.title, verdict=self.verdict(), caption=self.caption)
+
+    def csv(self) -> str:
+        """One line a method, unrounded."""
+        return for_machines.methods_csv(self.numbers)
+
+    def runs_csv(self) -> str:
+        """One line a run, unrounded."""
+        return for_machines.runs_csv(self.numbers)
+
+    def json(self) -> str:
+        """Everything, unrounded."""
+        return for_machines.as_json(
+            self.numbers, verdict=self.verdict(), caption=self.caption, notes=self.notes, machine=self.machine
+        )
+
+    def write(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write ``table.md``, ``table.csv``, ``runs.csv`` and ``table.json``, each whole or not at all; their paths."""
+        texts = {
+            "table.md": self.markdown(),
+            "table.csv": self.csv(),
+            "runs.csv": self.runs_csv(),
+            "table.json": self.json(),
+        }
+        for name, text in texts.items():
+            with written_whole(Path(folder, name)) as draft:
+                draft.write_text(text, encoding="utf-8", newline="")
+        return [Path(folder, name) for name in texts]

@@ -1,0 +1,144 @@
+"""A comparison in the terminal: one table where it fits the width, else tables below each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gated_domains.reports.columns import Column, columns, first_column
+from gated_domains.reports.numbers import Numbers
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+
+_GAP = 2
+_LONGEST_METHOD, _LONGEST_HEADING = 28, 14
+_MOST_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """Something for rich's ``Console.print``: the table, then its caption, fitted to the console's width."""
+
+    numbers: Numbers
+    title: str
+    caption: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        yield Text(self.title, style="bold")
+        for block in blocks(self.numbers, options.max_width):
+            yield Text()
+            yield _table(block)
+        yield Text()
+        for line in self.caption:
+            yield Text(line, style="dim")
+
+
+def blocks(numbers: Numbers, width: int) -> list[list[Column]]:
+    """The columns as they fit the width, each block with a first column of its own.
+
+    All in one block; else hold-outs in one or two blocks; else, where they are many, hold-outs down and methods across;
+    then the summary. What people look for first comes last: there the eye rests when a long output has passed.
+    """
+    methods = first_column(numbers)
+    methods = replace(methods, cells=tuple(shortened(methods.cells, _LONGEST_METHOD)))
+    found = columns(numbers)
+    scores = [column for column in found if column.kind == "hold-out"]
+    headings = shortened([column.heading for column in scores], _LONGEST_HEADING)
+    across = [replace(column, heading=name) for name, column in zip(headings, scores, strict=True)]
+    summary, cost = (
+        [replace(column, heading=_cut(column.heading, _LONGEST_METHOD)) for column in found if column.kind == kind]
+        for kind in ("summary", "cost")
+    )
+    room = width - _width(methods)
+    if _widths([*across, *summary, *cost]) <= room:
+        return [[methods, *across, *summary, *cost]]
+    upper = [[methods, *block] for block in _packed(across, room)]
+    if len(upper) > _MOST_BLOCKS:
+        upper = _turned(methods, scores, width)
+    groups = [[*summary, *cost]] if _widths([*summary, *cost]) <= room else [summary, cost]
+    return [*upper, *([methods, *block] for group in groups for block in _filled(group, room))]
+
+
+def _turned(methods: Column, scores: list[Column], width: int) -> list[list[Column]]:
+    """Hold-outs down, methods across."""
+    nothing = (False,) * len(scores)
+    first = Column("held out", tuple(shortened([column.heading for column in scores], _LONGEST_METHOD)), nothing)
+    turned = [
+        Column(method, tuple(column.cells[row] for column in scores), nothing)
+        for row, method in enumerate(shortened(methods.cells, _LONGEST_HEADING))
+    ]
+    return [[first, *block] for block in _packed(turned, width - _width(first))]
+
+
+def _packed(group: list[Column], room: int) -> list[list[Column]]:
+    """As few blocks as can be, about as many columns in each."""
+    for count in range(1, len(group) + 1):
+        size = -(-len(group) // count)
+        packed = [group[start : start + size] for start in range(0, len(group), size)]
+        if all(_widths(block) <= room for block in packed):
+            return packed
+    return [[column] for column in group]
+
+
+def _filled(group: list[Column], room: int) -> list[list[Column]]:
+    """Each block as full as it can be, so that the first holds what matters most."""
+    filled: list[list[Column]] = [[]]
+    for column in group:
+        if filled[-1] and _widths([*filled[-1], column]) > room:
+            filled.append([])
+        filled[-1].append(column)
+    return filled
+
+
+def _widths(group: list[Column]) -> int:
+    return sum(_width(column) + _GAP for column in group)
+
+
+def _width(column: Column) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(text) for text in (column.heading, *column.cells))
+
+
+def _table(block: list[Column]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place, column in enumerate(block):
+        table.add_column(Text(column.heading), justify="right" if place else "left", no_wrap=True, overflow="ellipsis")
+    for row in range(len(block[0].cells)):
+        table.add_row(*(Text(column.cells[row], style="bold" if column.bold[row] else "") for column in block))
+    return table
+
+
+def shortened(names: Sequence[str], most: int) -> list[str]:
+    """Names of at most so many cells: long ones lose their middle; those that then look alike get a number."""
+    short = [_cut(" ".join(name.split()), most) for name in names]
+    seen: dict[str, int] = {}
+    for place, name in enumerate(short):
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            mark = f"~{seen[name]}"
+            short[place] = _cut(name, most - len(mark)) + mark
+    return short
+
+
+def _cut(name: str, most: int) -> str:
+    from rich.cells import cell_len
+
+    if cell_len(name) <= most:
+        return name
+    end = max(1, most // 3)
+    tail = name[-end:]
+    while cell_len(tail) > end:
+        tail = tail[1:]
+    head = name
+    while cell_len(head) + 1 + cell_len(tail) > most:
+        head = head[:-1]
+    return f"{head}…{tail}"

@@ -1,0 +1,190 @@
+"""The numbers of a table, each against a loop written from its definition."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from made_results import many, result, results
+
+from gated_domains.data.errors import DataError
+from gated_domains.reports import Comparison, RunResult
+from gated_domains.reports.numbers import MethodNumbers, Numbers
+
+NAN = math.nan
+SCORES = {
+    "erm": {"mnist": [0.90, 0.92], "svhn": [0.60, 0.64], "usps": [0.80, 0.79]},
+    "gdu": {"mnist": [0.93, 0.91], "svhn": [0.66, 0.65], "usps": [0.85, 0.81]},
+}
+
+
+def numbers_of(scores: dict[str, dict[str, list[float]]], **others) -> Numbers:
+    return Comparison(results(scores, **others)).numbers
+
+
+def row_of(numbers: Numbers, method: str) -> MethodNumbers:
+    return next(row for row in numbers.rows if row.method == method)
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def std(values: list[float]) -> float:
+    return math.sqrt(sum((value - mean(values)) ** 2 for value in values) / (len(values) - 1))
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "rmse"])
+def test_cells_mean_and_worst_are_what_loops_compute(metric: str) -> None:
+    row = row_of(numbers_of(SCORES, metric=metric), "gdu")
+    by_hold_out = SCORES["gdu"]
+    for hold_out, found in by_hold_out.items():
+        cell = row.cells[hold_out]
+        assert (cell.mean, cell.std, cell.n) == pytest.approx((mean(found), std(found), 2))
+    means, worsts = [], []
+    for seed in (0, 1):
+        of_seed = [found[seed] for found in by_hold_out.values()]
+        means.append(mean(of_seed))
+        worsts.append(min(of_seed) if metric == "accuracy" else max(of_seed))
+    assert row.mean is not None
+    assert row.worst is not None
+    assert (row.mean.mean, row.mean.std) == pytest.approx((mean(means), std(means)))
+    assert (row.worst.mean, row.worst.std) == pytest.approx((mean(worsts), std(worsts)))
+
+
+def test_the_difference_is_over_domains_and_seeds() -> None:
+    pair = row_of(numbers_of(SCORES), "gdu").difference
+    differences = [
+        gdu - erm
+        for hold_out in SCORES["erm"]
+        for gdu, erm in zip(SCORES["gdu"][hold_out], SCORES["erm"][hold_out], strict=True)
+    ]
+    assert pair is not None
+    assert (pair.difference, pair.std, pair.n) == pytest.approx((mean(differences), std(differences), 6))
+    reach = 2.570581836 * std(differences) / math.sqrt(6)  # the 97.5 % point of t with 5 degrees of freedom
+    assert (pair.low, pair.high) == pytest.approx((pair.difference - reach, pair.difference + reach))
+
+
+def test_a_hold_out_of_several_domains_is_a_mean_in_its_cell_and_as_many_pairs() -> None:
+    erm = [result("erm", "fold 1", test={"a": 0.2, "b": 0.4}), result("erm", "fold 2", test={"c": 0.9})]
+    gdu = [result("gdu", "fold 1", test={"a": 0.4, "b": 0.5}), result("gdu", "fold 2", test={"c": 0.9})]
+    row = row_of(Comparison([*erm, *gdu]).numbers, "erm")
+    assert row.cells["fold 1"].mean == pytest.approx(0.3)
+    assert row.mean is not None
+    assert row.mean.mean == pytest.approx((0.2 + 0.4 + 0.9) / 3)  # over domains, not over folds
+    assert row.worst is not None
+    assert row.worst.mean == 0.2
+    pair = row_of(Comparison([*erm, *gdu]).numbers, "gdu").difference
+    assert pair is not None
+    assert (pair.n, pair.difference) == (3, pytest.approx(0.1))
+
+
+def test_a_domain_held_out_twice_counts_in_both_hold_outs() -> None:
+    runs = [
+        run
+        for method in ("erm", "gdu")
+        for run in (result(method, "a+b", test={"a": 0.2, "b": 0.4}), result(method, "b", test={"b": 0.6}))
+    ]
+    _, row = Comparison(runs).numbers.rows
+    assert row.mean is not None
+    assert row.mean.mean == pytest.approx(0.4)
+    assert row.difference is not None
+    assert row.difference.n == 3
+
+
+def test_rows_and_columns_stand_as_first_met_and_numbers_do_not_depend_on_it() -> None:
+    found = many(4, 5, 3)
+    mixed = random.Random(0).sample(found, len(found))
+    one, other = Comparison(found).numbers, Comparison(mixed).numbers
+    assert [row.method for row in one.rows] == ["erm", "method1", "method2", "method3"]
+    assert list(other.hold_outs) == list(dict.fromkeys(run.hold_out for run in mixed))
+    for row in one.rows:
+        twin = row_of(other, row.method)
+        assert twin.mean is not None
+        assert row.mean is not None
+        assert (row.mean.mean, row.mean.std) == pytest.approx((twin.mean.mean, twin.mean.std))
+        assert row.best == twin.best
+
+
+def test_an_incomplete_seed_is_in_its_cells_and_in_no_mean() -> None:
+    scores = {**SCORES, "gdu": {"mnist": [0.93, 0.91], "svhn": [0.66, NAN], "usps": [0.85, 0.81]}}
+    numbers = numbers_of(scores)
+    row = row_of(numbers, "gdu")
+    assert row.cells["mnist"].n == 2
+    assert row.cells["svhn"].n == 1
+    assert row.mean is not None
+    assert (row.mean.mean, row.mean.std, row.mean.n) == (pytest.approx(mean([0.93, 0.66, 0.85])), None, 1)
+    assert row.difference is not None
+    assert row.difference.n == 5
+    assert numbers.missing == {"GDU": [("svhn", 1)]}
+
+
+def test_without_a_complete_seed_there_is_no_mean_but_a_difference() -> None:
+    scores = {**SCORES, "gdu": {"mnist": [0.93, 0.91], "usps": [0.85, NAN]}}
+    row = row_of(numbers_of(scores), "gdu")
+    assert row.mean is None
+    assert row.worst is None
+    assert not row.best
+    assert row.difference is not None
+    assert row.difference.n == 3
+
+
+def test_a_seed_that_nobody_finished_is_missing_for_everybody() -> None:
+    numbers = numbers_of({"erm": {"a": [0.5, 0.6], "b": [0.5, NAN]}, "gdu": {"a": [0.5, NAN], "b": [0.5, NAN]}})
+    assert numbers.missing == {"ERM": [("b", 1)], "GDU": [("a", 1), ("b", 1)]}
+
+
+def test_the_best_and_what_is_not_told_from_it_are_marked() -> None:
+    scores = {
+        "erm": {"a": [0.50, 0.51], "b": [0.60, 0.61], "c": [0.70, 0.73]},
+        "near": {"a": [0.80, 0.83], "b": [0.84, 0.79], "c": [0.80, 0.83]},
+        "best": {"a": [0.82, 0.81], "b": [0.82, 0.82], "c": [0.83, 0.80]},
+    }
+    assert [row.best for row in numbers_of(scores).rows] == [False, True, True]
+
+
+def test_the_best_of_errors_is_the_smallest() -> None:
+    scores = {
+        "erm": {"a": [2.0, 2.1], "b": [2.0, 2.2], "c": [2.1, 2.0]},
+        "gdu": {"a": [1.0, 1.1], "b": [1.0, 1.3], "c": [1.0, 1.2]},
+    }
+    assert [row.best for row in numbers_of(scores, metric="rmse").rows] == [False, True]
+
+
+def test_with_one_pair_only_the_best_and_its_equals_are_marked() -> None:
+    scores = {"erm": {"a": [0.5]}, "one": {"a": [0.6]}, "same": {"a": [0.6]}}
+    assert [row.best for row in numbers_of(scores).rows] == [False, True, True]
+
+
+def test_one_method_may_stand_there_with_several_settings() -> None:
+    runs = [result("erm"), result("gdu", label="GDU"), result("gdu", label="GDU, paper")]
+    assert [row.label for row in Comparison(runs).numbers.rows] == ["ERM", "GDU", "GDU, paper"]
+
+
+def test_methods_that_share_a_label_are_told_apart_by_name() -> None:
+    runs = [result("one", label="Same"), result("two", label="Same")]
+    assert [row.label for row in Comparison(runs, baseline="one").numbers.rows] == ["Same (one)", "Same (two)"]
+
+
+def test_two_runs_of_one_cell_are_refused_with_their_names() -> None:
+    with pytest.raises(DataError, match="two runs of ERM with 'mnist' held out and seed 0, first and second"):
+        Comparison([result(run="first"), result(run="second")])
+
+
+@pytest.mark.parametrize("field", ["data", "metric", "protocol", "selection"])
+def test_what_cannot_stand_in_one_table_is_refused(field: str) -> None:
+    other: RunResult = result("gdu", **{field: "rmse"})
+    with pytest.raises(DataError, match=rf"differ in their {field} .*'rmse'"):
+        Comparison([result(), other])
+
+
+def test_nothing_to_compare_is_refused() -> None:
+    for runs in ([], [result(hold_out="none", test={})]):
+        with pytest.raises(DataError, match="no finished run with a domain held out"):
+            Comparison(runs)
+
+
+def test_a_run_with_nothing_held_out_has_no_place_in_the_table() -> None:
+    numbers = Comparison([result(), result("gdu", "none", test={})]).numbers
+    assert (numbers.hold_outs, len(numbers.rows)) == (("mnist",), 1)

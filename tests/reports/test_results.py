@@ -1,0 +1,166 @@
+"""Results are found again as they were written; unfinished runs are passed over, others' formats and damage refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_results import result
+
+from gated_domains.data.errors import DataError
+from gated_domains.reports import RunResult, read_results
+
+
+def write(folder: Path, found: RunResult) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "result.json"
+    path.write_text(json.dumps(found.as_json()))
+    return path
+
+
+def test_a_result_survives_its_file(tmp_path: Path) -> None:
+    found = result(test={"a": 1 / 3, "b": 0.7}, hold_out="a+b", notes=("one note",), best_epoch=None)
+    write(tmp_path / "abc", found)
+    assert read_results(tmp_path) == [found]
+
+
+def test_the_file_is_what_was_agreed() -> None:
+    assert result(score=0.95).as_json() == {
+        "format": 1,
+        "run": "erm-mnist-0",
+        "data": "digits",
+        "method": "erm",
+        "label": "ERM",
+        "seed": 0,
+        "hold_out": "mnist",
+        "held_out": ["mnist"],
+        "sources": ["usps"],
+        "metric": "accuracy",
+        "higher_is_better": True,
+        "test": {"by_domain": {"mnist": 0.95}},
+        "validation": {"by_domain": {"usps": 0.97}, "overall": 0.97},
+        "selection": "source validation accuracy",
+        "protocol": "leave one domain out",
+        "best_epoch": 7,
+        "epochs": 8,
+        "stopped": "early",
+        "seconds": 12.5,
+        "parameters": {"trained": 72_042, "all": 72_042},
+        "uses_domains": False,
+        "notes": [],
+    }
+
+
+def test_whole_numbers_in_json_are_scores_too() -> None:
+    stored = {**result().as_json(), "test": {"by_domain": {"mnist": 1}}, "seconds": 3}
+    assert RunResult.from_json(stored).test == {"mnist": 1.0}
+
+
+def test_unfinished_runs_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "done", result())
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "run.json").write_text("{}")
+    assert [found.run for found in read_results(tmp_path)] == ["erm-mnist-0"]
+
+
+def test_what_lies_inside_a_run_is_no_run_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path / "abc", result())
+    write(tmp_path / "abc" / "members" / "1", result(seed=1))
+    assert [found.seed for found in read_results(tmp_path)] == [0]
+
+
+def test_runs_come_in_reading_order_whatever_their_folders_are_called(tmp_path: Path) -> None:
+    for place, (hold_out, seed) in enumerate([("fold 10", 0), ("fold 2", 1), ("fold 2", 0), ("Fold 1", 0)]):
+        write(tmp_path / f"{place}", result(hold_out=hold_out, seed=seed))
+    assert [(found.hold_out, found.seed) for found in read_results(tmp_path)] == [
+        ("Fold 1", 0),
+        ("fold 2", 0),
+        ("fold 2", 1),
+        ("fold 10", 0),
+    ]
+
+
+def test_folders_keep_the_order_they_are_given_in(tmp_path: Path) -> None:
+    for name in ("zebra", "ant", "cow"):
+        write(tmp_path / name, result(hold_out=name))
+    found = read_results(tmp_path / name for name in ("cow", "zebra", "ant"))
+    assert [run.hold_out for run in found] == ["cow", "zebra", "ant"]
+
+
+def test_a_run_with_nothing_held_out_is_a_result_too(tmp_path: Path) -> None:
+    found = result(hold_out="none", test={})
+    assert json.loads(write(tmp_path / "abc", found).read_text())["test"] is None
+    assert read_results(tmp_path) == [found]
+
+
+def test_several_folders_are_read_and_none_twice(tmp_path: Path) -> None:
+    write(tmp_path / "one" / "x", result(seed=0))
+    write(tmp_path / "two" / "deeper" / "y", result(seed=1))
+    folders = [tmp_path / "one", tmp_path / "two", tmp_path / "one" / "x", str(tmp_path)]
+    assert [found.seed for found in read_results(folders)] == [0, 1]
+
+
+def test_an_empty_folder_has_no_results_and_a_missing_one_is_refused(tmp_path: Path) -> None:
+    assert read_results(tmp_path) == []
+    with pytest.raises(DataError, match="nowhere: there is no such folder"):
+        read_results(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("version", "cure"), [(2, "update gated-domains"), (0, "train it again"), ("x", "train it")])
+def test_another_format_is_refused_with_folder_version_and_cure(tmp_path: Path, version: object, cure: str) -> None:
+    path = write(tmp_path / "abc", result())
+    path.write_text(json.dumps({**result().as_json(), "format": version}))
+    with pytest.raises(DataError, match=rf"abc: .*format {version!r}.*reads format 1; {cure}"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "no JSON"),
+        ("", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[1]", "a list where"),
+        ("{}", "which format"),
+        ('{"format": 1}', "it lacks 'parameters'"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_name_and_the_cure(tmp_path: Path, text: str, message: str) -> None:
+    write(tmp_path / "abc", result()).write_text(text)
+    with pytest.raises(DataError, match=rf"abc/result\.json: .*{message}.*delete its folder"):
+        read_results(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "abc", result()).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"abc/result\.json"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("seed", "two", "two"),
+        ("label", 3, "label should be text and is 3"),
+        ("held_out", "mnist", "held_out should be a list"),
+        ("test", {"by_domain": {"mnist": float("nan")}}, "the score of 'mnist' is nan"),
+        ("test", {"by_domain": {}}, r"\['mnist'\] were held out, but there are scores for \[\]"),
+        ("test", None, r"\['mnist'\] were held out, but"),
+        ("test", 3, "result.json"),
+        ("parameters", {"trained": 3}, "lacks 'all'"),
+    ],
+)
+def test_a_field_that_cannot_be_is_refused(field: str, value: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        RunResult.from_json({**result().as_json(), field: value})
+
+
+def test_reports_and_evaluation_need_no_torch_and_pay_for_matplotlib_late() -> None:
+    code = (
+        "import sys, gated_domains.reports, gated_domains.evaluation; print({'torch', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,357 @@
+"""What a comparison says: in the terminal at every width, in Markdown, CSV and JSON, and in sentences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_results import many, result, results
+from rich.cells import cell_len
+from rich.console import Console
+
+from gated_domains.reports import Comparison
+from gated_domains.reports.columns import count_text, p_text, time_text
+from gated_domains.reports.markdown import escaped
+from gated_domains.reports.terminal import blocks, shortened
+
+NAN = math.nan
+SCORES = {
+    "erm": {"mnist": [0.90, 0.92], "svhn": [0.60, 0.64]},
+    "gdu": {"mnist": [0.93, 0.95], "svhn": [0.66, 0.69]},
+}
+
+
+def printed(comparison: Comparison, width: int = 200, *, styled: bool = False) -> str:
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=styled, color_system="standard" if styled else None
+    )
+    console.print(comparison.rich())
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def markdown_cells(comparison: Comparison) -> list[list[str]]:
+    lines = [line for line in comparison.markdown().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_the_table_holds_what_was_asked_for() -> None:
+    heading, _, erm, gdu = markdown_cells(Comparison(results(SCORES)))
+    assert heading == ["method", "mnist", "svhn", "mean", "worst", "n", "to ERM", "p", "time", "parameters"]
+    assert erm == ["ERM", "91.0 ± 1.4", "62.0 ± 2.8", "76.5 ± 2.1", "62.0 ± 2.8", "2", "–", "–", "12 s", "72.0k"]  # noqa: RUF001
+    assert gdu[:6] == ["GDU", "94.0 ± 1.4", "67.5 ± 2.1", "**80.8 ± 1.8**", "67.5 ± 2.1", "2"]
+    assert re.fullmatch(r"\+4\.2 \(\+1\.\d to \+6\.\d\)", gdu[6])
+
+
+def test_errors_have_three_significant_digits() -> None:
+    scores = {"erm": {"a": [12345.0, 12400.0]}, "gdu": {"a": [0.5, 0.52]}}
+    _, _, erm, gdu = markdown_cells(Comparison(results(scores, metric="rmse")))
+    assert erm[1] == "12400 ± 38.9"
+    assert gdu[1] == "0.510 ± 0.0141"
+
+
+def test_one_seed_has_no_spread_and_the_caption_says_so() -> None:
+    comparison = Comparison(results({"erm": {"a": [0.5]}, "gdu": {"a": [0.6]}}))
+    _, _, erm, gdu = markdown_cells(comparison)
+    assert erm[1] == "50.0"
+    assert gdu[5:7] == ["+10.0", "–"]  # noqa: RUF001
+    caption = " ".join(comparison.caption)
+    assert "One seed (0)" in caption
+    assert "one pair allows no test" in caption
+
+
+def test_missing_runs_are_dashes_and_the_caption_names_them() -> None:
+    comparison = Comparison(results({**SCORES, "gdu": {"mnist": [0.93, NAN]}}))
+    gdu = markdown_cells(comparison)[3]
+    assert gdu[1:6] == ["93.0", "–", "–", "–", "0-1"]  # noqa: RUF001
+    caption = " ".join(comparison.caption)
+    assert "Not every run is there: GDU lacks mnist (seed 1), svhn (seed 0), svhn (seed 1)." in caption
+
+
+def test_a_full_table_says_nothing_of_missing_runs() -> None:
+    assert "Not every run" not in " ".join(Comparison(results(SCORES)).caption)
+
+
+def test_the_caption_says_how_the_table_was_made() -> None:
+    runs = results(SCORES, notes=("SYN is drawn anew",))
+    caption = " ".join(Comparison(runs, machine="one pocket calculator").caption)
+    for said in (
+        "digits: accuracy in percent",
+        "higher is better",
+        "SYN is drawn anew.",
+        "Protocol: leave one domain out.",
+        "Model selection: source validation accuracy.",
+        "Seeds: 0, 1",
+        "± is one standard deviation over seeds",
+        "paired t-test over 4 pairs (held-out domain, seed)",
+        "measured on one pocket calculator.",
+    ):
+        assert said in caption
+
+
+def test_notes_that_runs_share_are_said_once() -> None:
+    runs = results(SCORES, notes=("said once",))
+    assert " ".join(Comparison(runs).caption).count("said once") == 1
+
+
+def test_notes_that_hold_for_some_runs_alone_say_for_which() -> None:
+    runs = [
+        result("erm", "a", notes=("for all", "3 rows left out")),
+        result("gdu", "a", notes=("for all", "3 rows left out", "few bases")),
+        result("erm", "b", notes=("for all",)),
+        result("gdu", "b", notes=("for all", "odd")),
+        result("gdu", "b", seed=1, notes=("for all", "few bases")),
+    ]
+    assert Comparison(runs).notes == [
+        "for all",
+        "with a held out: 3 rows left out",
+        "GDU: few bases",
+        "GDU, with b held out: odd",
+    ]
+
+
+def test_methods_that_used_domains_are_marked_and_the_mark_is_explained() -> None:
+    runs = [*results(SCORES), *results({"coral": SCORES["gdu"]}, uses_domains=True)]
+    comparison = Comparison(runs)
+    assert [line[0] for line in markdown_cells(comparison)[2:]] == ["ERM", "GDU", "CORAL †"]
+    assert "† used the domain labels" in " ".join(comparison.caption)
+    assert "†" not in " ".join(Comparison(results(SCORES)).caption)
+
+
+def test_without_a_baseline_there_is_no_difference_and_the_caption_says_why() -> None:
+    comparison = Comparison(results(SCORES), baseline="coral")
+    assert not any(heading.startswith("to ") for heading in markdown_cells(comparison)[0])
+    assert "baseline was not run" in " ".join(comparison.caption)
+    assert "nothing to compare" in comparison.verdict()
+
+
+def test_frozen_parameters_are_told_from_trained_ones() -> None:
+    runs = [result(parameters_trained=20_490, parameters_all=1_234_567)]
+    assert markdown_cells(Comparison(runs))[2][-1] == "20.5k of 1.23M"
+
+
+# --- the terminal ---
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize(("methods", "hold_outs"), [(1, 1), (3, 5), (3, 32), (12, 40)])
+def test_nothing_is_cut_or_wider_than_the_terminal(width: int, methods: int, hold_outs: int) -> None:
+    comparison = Comparison(many(methods, hold_outs, 2))
+    text = printed(comparison, width)
+    assert all(cell_len(line.rstrip()) <= width for line in text.splitlines())
+    cells = re.findall(r"\d+\.\d ± \d+\.\d", text)
+    assert len(cells) == methods * (hold_outs + 2)  # every hold-out, mean and worst, whole
+    assert len(re.findall(r"\d s\b", text)) == methods
+
+
+@pytest.mark.parametrize(("methods", "hold_outs"), [(3, 5), (4, 32)])
+def test_at_every_width_a_block_fits_and_all_columns_are_there(methods: int, hold_outs: int) -> None:
+    numbers = Comparison(many(methods, hold_outs, 2)).numbers
+    for width in range(60, 240, 3):
+        found = blocks(numbers, width)
+        for block in found:
+            widths = [max(cell_len(text) for text in (column.heading, *column.cells)) for column in block]
+            assert sum(widths) + 2 * (len(widths) - 1) <= width
+        assert sum(len(column.cells) for block in found for column in block[1:]) == methods * (hold_outs + 7)
+
+
+def test_where_it_fits_it_is_one_table_and_else_several() -> None:
+    comparison = Comparison(many(3, 5, 2, name="h{}"))
+    assert printed(comparison, 200).count("method ") == 1
+    assert printed(comparison, 80).count("method ") == 2
+
+
+def test_many_hold_outs_stand_below_each_other() -> None:
+    lines = printed(Comparison(many(3, 32, 2)), 80).splitlines()
+    assert sum(line.startswith("hospital of somewhere ") for line in lines) == 32
+
+
+def test_the_best_mean_is_bold() -> None:
+    text = printed(Comparison(results(SCORES)), styled=True)
+    assert "\x1b[1m80.8 ± 1.8\x1b[0m" in text
+    assert "\x1b[1m76.5 ± 2.1\x1b[0m" not in text
+
+
+def test_brackets_in_names_are_no_markup() -> None:
+    comparison = Comparison(results({"erm": {"[red]a[/red]": [0.5]}}))
+    assert "[red]a[/red]" in printed(comparison)
+
+
+def test_long_names_lose_their_middle_and_stay_apart() -> None:
+    names = ["short", "a_rather_long_hospital_name_1", "a_rather_long_hospital_name_2", "x" * 30, "x" * 31, "医院" * 12]
+    found = shortened(names, 14)
+    assert found[0] == "short"
+    assert found[1].endswith("_1")
+    assert found[2].endswith("_2")
+    assert len(set(found)) == len(names)
+    assert all(cell_len(name) <= 14 for name in found)
+
+
+# --- for pages and machines ---
+
+
+def test_markdown_survives_any_name() -> None:
+    scores = {
+        "erm": {"a|b": [0.5, 0.6], "two\nlines": [0.5, 0.7]},
+        "gdu": {"a|b": [0.5, 0.6], "two\nlines": [0.6, 0.9]},
+    }
+    lines = markdown_cells(Comparison(results(scores)))
+    assert lines[0][1:3] == [r"a\|b", "two lines"]
+    assert {len(line) for line in lines} == {len(lines[0])}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("*x*", r"\*x\*"),
+        ("_a_", r"\_a\_"),
+        ("my_data", "my_data"),
+        ("<b>", r"\<b>"),
+        ("p <0.001", "p <0.001"),
+        ("a\\|", "a\\\\\\|"),
+        ("[l](u)", r"\[l\](u)"),
+    ],
+)
+def test_markdown_shows_letters_as_they_are(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_csv_has_a_line_a_method_and_survives_commas() -> None:
+    name = 'a, "b"\nand c'
+    runs = results({"erm": {name: [0.5, 0.6]}, "gdu": {name: [0.7, 0.9]}})
+    erm, gdu = csv.DictReader(io.StringIO(Comparison(runs).csv()))
+    assert gdu["method"] == "gdu"
+    assert float(gdu[f"held out: {name}"]) == pytest.approx(0.8)
+    assert float(gdu["mean_std"]) == pytest.approx(math.sqrt(0.02))
+    assert float(gdu["difference"]) == pytest.approx(0.25)
+    assert gdu["pairs"] == "2"
+    assert erm["difference"] == erm["p_value"] == ""
+
+
+def test_a_domain_may_be_called_like_a_column() -> None:
+    runs = results({"erm": {"mean": [0.5], "worst": [0.7], "n": [0.6]}})
+    (line,) = csv.DictReader(io.StringIO(Comparison(runs).csv()))
+    assert float(line["mean"]) == pytest.approx(0.6)
+    assert [float(line[f"held out: {name}"]) for name in ("mean", "worst", "n")] == [0.5, 0.7, 0.6]
+
+
+def test_runs_csv_has_a_line_a_run_with_every_domain() -> None:
+    runs = [result("erm", "a+b", test={"a": 0.2, "b": 0.4}), result("gdu", "a+b", test={"a": 0.4, "b": 0.6})]
+    erm, gdu = csv.DictReader(io.StringIO(Comparison(runs).runs_csv()))
+    assert (erm["run"], gdu["run"]) == ("erm-a+b-0", "gdu-a+b-0")
+    assert float(erm["score"]) == pytest.approx(0.3)
+    assert json.loads(gdu["by_domain"]) == {"a": 0.4, "b": 0.6}
+
+
+def test_json_holds_everything_unrounded() -> None:
+    comparison = Comparison(results({**SCORES, "gdu": {"mnist": [1 / 3, NAN]}}), machine="m")
+    stored = json.loads(comparison.json())
+    erm, gdu = stored["methods"]
+    assert gdu["hold_outs"]["mnist"] == {"mean": 1 / 3, "std": None, "n": 1}
+    assert gdu["mean"] is None
+    assert erm["mean_by_seed"] == {"0": 0.75, "1": pytest.approx(0.78)}
+    assert [run["seed"] for run in erm["runs"]] == [0, 1, 0, 1]
+    assert (stored["baseline"], stored["machine"], stored["hold_outs"]) == ("erm", "m", ["mnist", "svhn"])
+    assert stored["caption"] == comparison.caption
+
+
+def test_four_files_are_written_and_nothing_else(tmp_path: Path) -> None:
+    comparison = Comparison(results(SCORES))
+    paths = comparison.write(tmp_path / "new")
+    assert [path.name for path in paths] == ["table.md", "table.csv", "runs.csv", "table.json"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)
+    texts = (comparison.markdown(), comparison.csv(), comparison.runs_csv(), comparison.json())
+    assert tuple(path.read_bytes().decode() for path in paths) == texts
+
+
+# --- sentences ---
+
+
+def verdict(erm: list[float], gdu: list[float], **others) -> str:
+    hold_outs = [f"h{place}" for place in range(len(erm))]
+    scores = {
+        name: {hold_out: [score] for hold_out, score in zip(hold_outs, found, strict=True)}
+        for name, found in (("erm", erm), ("gdu", gdu))
+    }
+    return Comparison(results(scores, **others)).verdict()
+
+
+def test_no_difference_is_called_none() -> None:
+    assert re.fullmatch(
+        r"GDU 70\.3 against ERM 70\.0: a difference of \+0\.3 points, "
+        r"95 % interval -\d\.\d to \+\d\.\d over 5 pairs: no difference can be told\.",
+        verdict([0.7, 0.6, 0.8, 0.7, 0.7], [0.71, 0.59, 0.82, 0.692, 0.705]),
+    )
+
+
+def test_better_and_worse_are_called_so() -> None:
+    low, high = [0.7, 0.6, 0.8, 0.7, 0.5], [0.8, 0.71, 0.91, 0.79, 0.6]
+    assert verdict(low, high).endswith("GDU is better.")
+    assert verdict(high, low).endswith("GDU is worse.")
+    assert verdict(low, high, metric="rmse").endswith("GDU is worse.")
+    assert verdict(high, low, metric="rmse").endswith("GDU is better.")
+
+
+def test_four_pairs_are_too_few_for_a_verdict_whatever_their_p() -> None:
+    assert "over 4 pairs: so few pairs tell nothing" in verdict([0.7, 0.6, 0.8, 0.7], [0.8, 0.71, 0.91, 0.79])
+
+
+def test_domains_held_out_together_are_named() -> None:
+    scores = {"erm": {"fold 1": [0.5]}, "gdu": {"fold 1": [0.6]}}
+    found = [replace(run, held_out=("a", "b"), test={"a": 0.5, "b": 0.6}) for run in results(scores)]
+    assert "fold 1 holds out a, b." in Comparison(found).caption
+
+
+def test_what_allows_no_test_is_not_tested() -> None:
+    assert "in one pair, which allows no test" in verdict([0.5], [0.6])
+    assert "over 2 pairs, no difference at all." in verdict([0.5, 0.6], [0.5, 0.6])
+    assert "the same in every one, which allows no test." in verdict([0.5, 0.6], [0.6, 0.7])
+
+
+def test_the_sentence_is_of_the_pairs_that_both_have() -> None:
+    scores = {"erm": {"a": [0.5], "b": [0.9]}, "gdu": {"a": [0.6], "b": [NAN]}}
+    assert Comparison(results(scores)).verdict().startswith("GDU 60.0 against ERM 50.0: a difference of +10.0 points")
+
+
+def test_of_many_methods_the_best_is_told_and_the_rest_grouped() -> None:
+    base = [0.7, 0.6, 0.8, 0.7, 0.7]
+    changes = {"erm": 0.0, "up": 0.1, "down": -0.1, "same": 0.0, "far": 0.2}
+    scores = {
+        name: {f"h{place}": [score + change + 0.01 * (place % 2) * (name != "erm")] for place, score in enumerate(base)}
+        for name, change in changes.items()
+    }
+    assert Comparison(results(scores)).verdict().splitlines()[1:] == [
+        "Better than ERM: UP, FAR.",
+        "Not told apart from ERM: SAME.",
+        "Worse than ERM: DOWN.",
+    ]
+    assert Comparison(results(scores)).verdict().startswith("FAR 90.4 against ERM 70.0")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.34, "0.3 s"), (12.3, "12 s"), (99.7, "1.7 min"), (3600, "60.0 min"), (7200, "2.0 h")]
+)
+def test_times_are_for_people(seconds: float, text: str) -> None:
+    assert time_text(float(seconds)) == text
+
+
+def test_counts_are_for_people() -> None:
+    assert [count_text(count) for count in (842.0, 999.7, 72_042.0, 1_234_567.0, 2e9)] == [
+        "842",
+        "1.00k",
+        "72.0k",
+        "1.23M",
+        "2.00G",
+    ]
+
+
+def test_small_p_values_are_bounds() -> None:
+    from gated_domains.evaluation import Paired
+
+    found = [p_text(Paired(0.1, 0.1, 0.0, 0.2, p, 5)) for p in (0.57, 0.0496, 0.0004, None)]
+    assert found == ["0.57", "0.050", "<0.001", "–"]  # noqa: RUF001
