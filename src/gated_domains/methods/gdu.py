@@ -1,0 +1,270 @@
+"""Gated Domain Units as a method: the recommended form, and the paper's."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.finding import unmoved_buffers
+from gated_domains.backbones.gated_norm import deviation_parameters, gate_norms, mixing
+from gated_domains.backbones.gating import GATINGS, default_gating
+from gated_domains.data.batches import DomainBatch
+from gated_domains.data.errors import DataError
+from gated_domains.layer import penalties
+from gated_domains.layer.fitting import median_sigma
+from gated_domains.layer.gates import GATES, SoftmaxGate
+from gated_domains.layer.kernels import as_kernel
+from gated_domains.layer.output import GatedOutput
+from gated_domains.layer.presets import GateName, Setting
+from gated_domains.layer.products import residual
+from gated_domains.layer.tasks import Task
+from gated_domains.layer.units import GatedDomainUnits
+from gated_domains.methods.method import Looks, Method, Mode, Terms
+from gated_domains.methods.prediction import Prediction
+from gated_domains.methods.problem import Problem
+from gated_domains.settings import Settings
+
+Gating = Literal["auto", "features", "style", "filters", "input"]
+
+
+class GDUSettings(Settings):
+    """The recommended layer. ``sigma`` and ``kappa`` None: from the data.
+
+    sigma is then ``sigma_of_median`` times the median distance, and kappa gives gates a mean entropy of
+    ``entropy * log M``. ``gating`` "auto" is fixed filters of the raw image, or the input vector itself. ``gated_norm``
+    None: where it can be (end to end, gates that see the raw input, a body with batch norm).
+    """
+
+    gate: GateName = "cosine"
+    num_bases: Annotated[int, Field(ge=1)] | Literal["auto"] = 5
+    basis_size: int = Field(default=10, ge=1)
+    gating: Gating = "auto"
+    sigma: float | None = Field(default=None, gt=0)
+    sigma_of_median: float = Field(default=0.5, gt=0)
+    kappa: float | None = Field(default=None, gt=0)
+    entropy: float = Field(default=0.5, gt=0, lt=1)
+    shared: bool = True
+    coverage: bool = True
+    gated_norm: bool | None = None
+    deviation_decay: float = Field(default=0.1, ge=0)
+    lambda_ols: float = Field(default=1e-3, ge=0)
+    lambda_l1: float = Field(default=0.0, ge=0)
+    lambda_entropy: float = Field(default=0.0, ge=0)
+    lambda_orth: float = Field(default=0.0, ge=0)
+
+
+class GDU(Method):
+    """``f_0(x) + c(x) sum_j beta_j(x) d_j(x)``, gated batch norm in the body, and the layer's penalties."""
+
+    name = "gdu"
+    label = "GDU"
+    what = "gated domain units as recommended: gates on style, a shared expert, deviations that coverage holds back"
+    settings_type: ClassVar[type[Settings]] = GDUSettings
+
+    units: GatedDomainUnits
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        units: GatedDomainUnits,
+        task: Task,
+        settings: Any,
+        *,
+        norms: bool = False,
+        deviation_decay: float = 0.0,
+    ) -> None:
+        super().__init__(task)
+        self.backbone: nn.Module = backbone
+        self.units = units
+        self.settings = settings
+        self.norms = norms
+        self.deviation_decay = deviation_decay
+        self._static: Tensor | None = None  # a view of the raw input does not move: looked at once, and not saved
+
+    @classmethod
+    def build(cls, settings: Any, problem: Problem, *, mode: Mode) -> GDU:
+        name = default_gating(problem.kind) if settings.gating == "auto" else settings.gating
+        body = problem.make_body()
+        backbone = Backbone(body, GATINGS[name](body, problem.shape))
+        gate = GATES[settings.gate]()
+        if settings.kappa is not None and not isinstance(gate, SoftmaxGate):
+            raise DataError(f"kappa={settings.kappa:g} cannot be set: the gate {settings.gate} has none; leave it out")
+        units = GatedDomainUnits(
+            backbone.features,
+            problem.outputs,
+            num_bases=settings.num_bases,
+            basis_size=settings.basis_size,
+            gate=gate,
+            shared=settings.shared,
+            coverage=settings.coverage,
+            gating_features=backbone.gating_features,
+            lambda_ols=settings.lambda_ols,
+            lambda_l1=settings.lambda_l1,
+            lambda_entropy=settings.lambda_entropy,
+            lambda_orth=settings.lambda_orth,
+        )
+        norms = _gates_norms(settings.gated_norm, backbone, mode)
+        if norms:
+            gate_norms(backbone.body, units.max_bases)
+        decay = settings.deviation_decay
+        return cls(backbone, units, problem.task, settings, norms=norms, deviation_decay=decay)
+
+    def evaluate(self, inputs: Tensor) -> GatedOutput:
+        """Everything one pass finds; the gates are weighed once, for the norms of the body and for the head."""
+        if not self.norms:
+            view = self.backbone(inputs)
+            return self.units.evaluate(view.features, view.gating)
+        assert isinstance(self.backbone, Backbone)
+        weighed = self.units.weigh(self.backbone.look(inputs))
+        with mixing(self.backbone.body, weighed.mixture):
+            features = self.backbone.body(inputs)
+        return self.units.mix(features, weighed)
+
+    def objective(self, batch: DomainBatch) -> Terms:
+        out = self.evaluate(batch.inputs)
+        return {"task": self.task.loss(out, batch.targets), **self.units.weighted_penalties(out)}
+
+    def predict(self, inputs: Tensor) -> Prediction:
+        out = self.evaluate(inputs)
+        return Prediction(
+            output=self.task.read(out),
+            beta=out.beta,
+            residual=residual(out.products, self.units.gate.explaining(out.products)),
+            coverage=out.coverage,
+        )
+
+    def prepare(self, looks: Looks) -> None:
+        self._fit(self._viewed(looks), None)
+
+    def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
+        if optimizer is not None and epoch == 1 and not self._stands_still:
+            # What gates see has become features of data rather than of random weights: look again, once.
+            self._fit(self._viewed(looks), optimizer)
+        elif self.units.covers:
+            self.units.fit_coverage(self._rows(looks))
+
+    @torch.no_grad()
+    def measures(self, inputs: Tensor) -> dict[str, float]:
+        out = self.evaluate(inputs)
+        found = {
+            "gate_entropy": penalties.entropy(out),
+            "beta_std": out.beta.std(0).max() if len(out.beta) > 1 else out.beta.new_zeros(()),
+            "reconstruction": penalties.reconstruction(out),
+            "srip": penalties.srip(out),
+            "distributional_variance": penalties.distributional_variance(out),
+        }
+        if out.coverage is not None:
+            found["coverage"] = out.coverage.mean()
+        return {name: float(value) for name, value in found.items()}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        decay = self.deviation_decay
+        deviations = deviation_parameters(self.backbone) if self.norms else []
+        apart = {id(parameter) for parameter in deviations}
+        body = [p for p in self.backbone.parameters() if p.requires_grad and id(p) not in apart]
+        groups: list[dict[str, Any]] = [{"params": body}] if body else []
+        groups += self.units.parameter_groups(deviation_decay=decay)
+        return [*groups, {"params": deviations, "weight_decay": decay}] if deviations else groups
+
+    @property
+    def _stands_still(self) -> bool:
+        return bool(self.backbone.sees_raw_input)
+
+    def _fit(self, rows: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+        chosen = self.settings
+        sigma = chosen.sigma
+        if sigma is None and as_kernel(self.units.kernel).has_width:
+            sigma = chosen.sigma_of_median * _typical_distance(rows)
+        try:
+            self.units.fit_bases(rows, sigma=sigma, kappa=chosen.kappa, entropy=chosen.entropy, optimizer=optimizer)
+        except ValueError as error:
+            raise DataError(f"gates cannot be fitted to these data: {error}; try gdu[num_bases=2]") from error
+
+    def _viewed(self, looks: Looks) -> Float[Tensor, "rows gating"]:
+        """Training rows of the view that gates see, standardised by them from now on."""
+        rows = cast(Backbone, self.backbone).fit_view(looks())
+        self._static = rows if self._stands_still else None
+        return rows
+
+    @torch.no_grad()
+    def _rows(self, looks: Looks) -> Float[Tensor, "rows gating"]:
+        """Training rows of the view that gates see, in the mode the method is in."""
+        if self._static is not None:
+            return self._static
+        with unmoved_buffers(self.backbone):
+            rows = torch.cat([cast(Backbone, self.backbone).look(inputs) for inputs in looks()])
+        if self._stands_still:
+            self._static = rows
+        return rows
+
+
+class PaperSettings(Settings):
+    """The paper's parameters come with ``setting``; M is 5 in its table, 10 in its text."""
+
+    gate: GateName = "cosine"
+    setting: Setting = "digits"
+    num_bases: int = Field(default=5, ge=1)
+    basis_size: int = Field(default=10, ge=1)
+
+
+class PaperGDU(GDU):
+    """``sum_j beta_j(x) tanh(W_j f(x) + b_j)``, gates on the features, bases and sigma as the paper starts them."""
+
+    name = "gdu-paper"
+    label = "GDU (paper)"
+    what = "gated domain units to the letter of the paper: its initialiser, kernel width, gates, penalties, experts"
+    settings_type = PaperSettings
+
+    mode: Mode
+
+    @classmethod
+    def build(cls, settings: PaperSettings, problem: Problem, *, mode: Mode) -> PaperGDU:
+        backbone = Backbone(problem.make_body())
+        units = GatedDomainUnits.paper(
+            backbone.features,
+            problem.outputs,
+            gate=settings.gate,
+            setting=settings.setting,
+            num_bases=settings.num_bases,
+            basis_size=settings.basis_size,
+        )
+        method = cls(backbone, units, problem.task, settings)
+        method.mode = mode
+        return method
+
+    def prepare(self, looks: Looks) -> None:
+        if self.mode == "fine_tune" and self.settings.setting == "digits":
+            self.units.fit_sigma(self._rows(looks))
+
+    def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
+        """Nothing: the paper takes nothing from data but sigma."""
+
+
+def _typical_distance(rows: Tensor) -> float:
+    """The median distance between rows; their root mean square distance where most rows are alike."""
+    try:
+        return median_sigma(rows)
+    except ValueError:
+        spread = math.sqrt(2 * float(rows.double().var(0).sum())) if len(rows) > 1 else 0.0
+        return spread if math.isfinite(spread) and spread > 0 else 1.0
+
+
+def _gates_norms(wanted: bool | None, backbone: Backbone, mode: Mode) -> bool:
+    has_norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules())
+    can = mode == "end_to_end" and backbone.sees_raw_input and has_norms
+    if wanted and not can:
+        why = (
+            "a frozen body cannot have them (mode fine_tune)"
+            if mode != "end_to_end"
+            else "the body has no batch norm"
+            if not has_norms
+            else "they need gates that see the raw input: gating filters (images) or input (vectors)"
+        )
+        raise DataError(f"gated_norm cannot be switched on: {why}; leave gated_norm out")
+    return can if wanted is None else wanted

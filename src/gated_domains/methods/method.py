@@ -1,0 +1,125 @@
+"""The contract of every method: what is minimised, and what it predicts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from gated_domains.backbones.backbone import Backbone
+from gated_domains.data.batches import DomainBatch
+from gated_domains.layer.tasks import Task
+from gated_domains.methods.prediction import Prediction
+from gated_domains.methods.problem import Problem
+from gated_domains.settings import Settings
+
+Terms = dict[str, Tensor]
+Mode = Literal["end_to_end", "fine_tune"]
+Own = TypeVar("Own", bound="Method")
+
+
+class Logits(NamedTuple):
+    """What a task reads of a method without gates."""
+
+    prediction: Tensor
+    variance: Tensor | None = None
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """The objective as the trainer hands it to a step: wrapped for devices, precision and several processes."""
+
+    def __call__(self, batch: DomainBatch) -> Terms: ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Back-propagate, as precision and strategy ask for it."""
+        ...
+
+
+class Method(nn.Module, ABC):
+    """A network and what is minimised over it.
+
+    ``objective`` gives named terms whose sum is the loss. ``predict`` takes inputs alone. The trainer calls ``prepare``
+    once before the first step, ``renew`` at the start of every epoch and, in eval mode, before every evaluation; each
+    with training inputs to look at. A method that does not declare ``uses_domains`` gets batches without them.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    #: One sentence: what it is.
+    what: ClassVar[str]
+    settings_type: ClassVar[type[Settings]]
+    uses_domains: ClassVar[bool] = False
+    modes: ClassVar[tuple[Mode, ...]] = ("end_to_end", "fine_tune")
+
+    backbone: nn.Module
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+
+    @classmethod
+    @abstractmethod
+    def build(cls: type[Own], settings: Any, problem: Problem, *, mode: Mode) -> Own:
+        """The method for a problem. Weights are drawn from torch's global generator."""
+
+    @abstractmethod
+    def objective(self, batch: DomainBatch) -> Terms:
+        """The terms of the loss; their sum is minimised."""
+
+    @abstractmethod
+    def predict(self, inputs: Tensor) -> Prediction:
+        """What the method says of these inputs."""
+
+    def forward(self, inputs: Tensor, targets: Tensor, domains: Tensor | None = None) -> Terms:
+        """The objective, called so because wrappers for several processes wrap ``forward``."""
+        return self.objective(DomainBatch(inputs, targets, domains))
+
+    def step(self, objective: Objective, batch: DomainBatch, optimizer: torch.optim.Optimizer) -> Terms:
+        """One update. Call the ``objective`` handed in, never ``self``: else processes would not share gradients."""
+        optimizer.zero_grad(set_to_none=True)
+        terms = objective(batch)
+        objective.backward(total(terms))
+        optimizer.step()
+        return terms
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Groups for an optimiser; a group may have a weight decay of its own."""
+        return [{"params": [parameter for parameter in self.parameters() if parameter.requires_grad]}]
+
+    def prepare(self, looks: Looks) -> None:
+        """Take from training inputs what must be there before the first step."""
+        if isinstance(self.backbone, Backbone) and self.backbone.gating is not None:
+            self.backbone.fit_view(looks())
+
+    def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
+        """Take anew from training inputs what has moved since; ``optimizer`` is None before an evaluation."""
+
+    def measures(self, inputs: Tensor) -> dict[str, float]:
+        """Numbers worth a curve by epoch, on some validation inputs: of gates, of bases."""
+        return {}
+
+    def per_rank(self) -> Sequence[str]:
+        """What of this method is computed on each process's share of a batch alone."""
+        found = []
+        if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and not _synchronised(m) for m in self.modules()):
+            found.append("batch-norm statistics")
+        if any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.modules()):
+            found.append("dropout masks")
+        return found
+
+
+#: Training inputs in batches, in an order of their own, some thousands at most: ``for inputs in looks(): ...``.
+Looks = Callable[[], Iterable[Tensor]]
+
+
+def total(terms: Terms) -> Tensor:
+    """The sum of the terms: the loss."""
+    return torch.stack([term.float() for term in terms.values()]).sum()
+
+
+def _synchronised(module: nn.Module) -> bool:
+    return isinstance(module, nn.SyncBatchNorm)

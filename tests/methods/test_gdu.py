@@ -1,0 +1,318 @@
+"""GDU as a method: what it takes from training data and when, where norms can be gated, and the paper's form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gated_domains.backbones.bodies import MLP, Identity
+from gated_domains.backbones.gated_norm import GatedNorm, mixing
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
+from gated_domains.data.sampling import InOrder
+from gated_domains.layer import GatedDomainUnits
+from gated_domains.layer.fitting import choose_num_bases, median_sigma
+from gated_domains.layer.products import residual
+from gated_domains.methods import GDU, PaperGDU
+from gated_domains.methods.gdu import GDUSettings
+from gated_domains.settings import parsed
+from gated_domains.training.loop import Material, looks
+from small_trainings import build, material, pictures, train, training, vectors, weights
+
+
+def prepared(data: Material, **settings: Any) -> GDU:
+    method = build("gdu", data.dataset, settings=settings).eval()
+    method.prepare(lambda: looks(data, 0))
+    return method
+
+
+def view(method: GDU, data: Material) -> torch.Tensor:
+    """What gates see of the training rows."""
+    inputs = torch.cat(list(data.samples.input_batches(InOrder(data.train, 512))))
+    with torch.no_grad():
+        return method.backbone.look(inputs)
+
+
+def residuals(method: GDU, rows: torch.Tensor) -> torch.Tensor:
+    products = method.units.weigh(rows).products
+    return residual(products, method.units.gate.explaining(products)).detach()
+
+
+class Diary:
+    """What of a method is seen at the end of every epoch."""
+
+    def __init__(self, method: GDU) -> None:
+        self.method, self.pages = method, []
+
+    def stepped(self, step: int, steps: int) -> None: ...
+
+    def epoch_ended(self, record: dict[str, Any]) -> None:
+        self.pages.append(weights(self.method))
+
+    def values(self, name: str) -> list[float]:
+        return [float(page[name].sum()) for page in self.pages]
+
+
+# -- what it takes from data -----------------------------------------------------------------------------------------
+
+
+def test_every_basis_vector_is_a_training_row_as_gates_see_it():
+    data = material(vectors())
+    method = prepared(data)
+    rows = view(method, data)
+    nearest = torch.cdist(method.units.bases.detach().flatten(0, 1).double(), rows.double()).amin(1)
+    assert nearest.max() < 1e-5
+    torch.testing.assert_close(rows.mean(0), torch.zeros(6), atol=1e-4, rtol=0)
+    torch.testing.assert_close(rows.std(0), torch.ones(6), atol=1e-3, rtol=0)
+
+
+def test_sigma_is_a_share_of_the_median_distance_and_kappa_gives_the_entropy_asked_for():
+    data = material(vectors())
+    method = prepared(data, sigma_of_median=0.7, entropy=0.3)
+    rows = view(method, data)
+    squared = [float((a - b).square().sum()) for i, a in enumerate(rows) for b in rows[:i]]
+    assert float(method.units.kernel.sigma) == pytest.approx(0.7 * math.sqrt(np.median(squared)), rel=1e-3)
+    beta = method.units.weigh(rows).beta.detach()
+    assert float(torch.special.entr(beta).sum(1).mean()) == pytest.approx(0.3 * math.log(5), rel=1e-3)
+
+
+def test_a_sigma_and_a_kappa_that_are_given_are_kept():
+    method = prepared(material(vectors()), sigma=3.5, kappa=7.0)
+    assert float(method.units.kernel.sigma) == pytest.approx(3.5)
+    assert float(method.units.gate.kappa) == pytest.approx(7.0)
+
+
+def test_rows_outside_training_leave_what_was_fitted_as_it_was():
+    clean = vectors()
+    values = clean.inputs.values.copy()
+    values[160:] += 1e4
+    poisoned = DomainDataset.from_arrays(values, clean.targets, clean.domains, task="classification")
+    one, other = (prepared(material(dataset)) for dataset in (clean, poisoned))
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+
+
+def test_prepared_anew_it_looks_anew():
+    data, elsewhere = material(vectors()), material(vectors(seed=1))
+    method = prepared(data)
+    method.prepare(lambda: looks(elsewhere, 0))
+    fresh = prepared(elsewhere)
+    for one in (method, fresh):
+        one.renew(lambda: looks(elsewhere, 0), epoch=0, optimizer=None)
+    assert torch.equal(method.units.bases, fresh.units.bases)
+    assert torch.equal(method.units.coverage.q50, fresh.units.coverage.q50)
+
+
+def test_coverage_is_renewed_at_each_epoch_and_fits_the_weights_that_are_kept():
+    data = material(vectors())
+    method = build("gdu", data.dataset, settings={"lambda_ols": 1.0})
+    diary = Diary(method)
+    train(method, data, watcher=diary)
+    assert len(set(diary.values("units.coverage.q50"))) == 3
+    found = residuals(method, view(method, data))
+    for name, level in (("q50", 0.5), ("q97", 0.97)):
+        kept = float(getattr(method.units.coverage, name))
+        assert kept == pytest.approx(float(torch.quantile(found, level)), rel=1e-4)
+
+
+def test_a_view_of_the_raw_input_is_taken_once():
+    data = material(vectors())
+    method = build("gdu", data.dataset)
+    diary = Diary(method)
+    train(method, data, watcher=diary)
+    for name in ("units.kernel.sigma", "units.gate.kappa", "backbone.standardised.mean"):
+        assert len(set(diary.values(name))) == 1
+
+
+@pytest.mark.parametrize("gating", ["style", "features"])
+def test_gates_on_what_the_body_makes_are_fitted_again_after_the_first_epoch_and_never_after(gating):
+    data = material(vectors())
+    method = build("gdu", data.dataset, settings={"gating": gating})
+    diary = Diary(method)
+    train(method, data, epochs=4, watcher=diary)
+    first, *rest = diary.values("units.kernel.sigma")
+    assert len(set(rest)) == 1
+    assert first != rest[0]
+
+
+def test_fitting_again_the_optimiser_forgets_the_bases_it_knew():
+    data = material(vectors())
+    method = build("gdu", data.dataset, settings={"gating": "features"})
+    run = training(method, data, epochs=1, rate=1e-3)
+    run.run()
+    state = run.optimizer.state[method.units.bases]
+    assert state["exp_avg"].abs().max() > 0
+    method.train()
+    before = method.units.bases.detach().clone()
+    method.renew(run._looks, epoch=1, optimizer=run.optimizer)
+    assert state["exp_avg"].abs().max() == 0
+    assert not torch.equal(before, method.units.bases)
+
+
+# -- gated norms -----------------------------------------------------------------------------------------------------
+
+
+def gated(method: GDU) -> int:
+    return sum(isinstance(module, GatedNorm) for module in method.modules())
+
+
+def test_norms_are_gated_where_they_can_be():
+    assert gated(build("gdu", vectors())) == 2
+    assert gated(build("gdu", pictures(30))) == 4
+    assert gated(build("gdu", vectors(), settings={"gated_norm": False})) == 0
+    assert gated(build("gdu", vectors(), mode="fine_tune")) == 0
+    assert gated(build("gdu", vectors(), settings={"gating": "features"})) == 0
+    assert gated(build("gdu", vectors(), body=Identity((6,)))) == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"mode": "fine_tune"}, "a frozen body cannot have them"),
+        ({"settings": {"gating": "features"}}, "gates that see the raw input: gating filters .images. or input"),
+        ({"settings": {"gating": "style"}}, "gates that see the raw input"),
+        ({"body": Identity((6,))}, "the body has no batch norm"),
+        ({"body": MLP((6,), norm=False)}, "the body has no batch norm"),
+    ],
+)
+def test_norms_that_cannot_be_gated_are_refused_with_the_cure(how, why):
+    settings = {**how.pop("settings", {}), "gated_norm": True}
+    with pytest.raises(DataError, match=f"gated_norm cannot be switched on: .*{why}.*; leave gated_norm out"):
+        build("gdu", vectors(), settings=settings, **how)
+
+
+def test_norms_and_head_follow_one_weighing_of_the_raw_input():
+    data = material(pictures(60), train=40, validation=20)
+    method = prepared(data)
+    assert isinstance(method, GDU)
+    with torch.no_grad():
+        for norm in method.modules():
+            if isinstance(norm, GatedNorm):
+                norm.weight_deviations.normal_()
+        inputs = next(iter(data.samples.input_batches(InOrder(data.train, 8))))
+        weighed = method.units.weigh(method.backbone.look(inputs))
+        with mixing(method.backbone.body, weighed.coverage[:, None] * weighed.beta):
+            features = method.backbone.body(inputs)
+        shared, own = method.units.shared(features).squeeze(1), method.units.experts(features)
+        slow = shared + weighed.coverage[:, None] * sum(weighed.beta[:, j, None] * own[:, j] for j in range(5))
+        out = method.evaluate(inputs)
+    torch.testing.assert_close(out.prediction, slow)
+    torch.testing.assert_close(out.beta, weighed.beta)
+
+
+@pytest.mark.parametrize("norms", [True, False])
+def test_deviations_and_nothing_else_get_a_weight_decay_of_their_own(norms):
+    settings = {"deviation_decay": 0.25, "gated_norm": norms}
+    method = build("gdu", vectors(), settings=settings)
+    names = {id(parameter): name for name, parameter in method.named_parameters()}
+    groups = [group for group in method.parameter_groups() if group.get("weight_decay") == 0.25]
+    decayed = {names[id(parameter)] for group in groups for parameter in group["params"]}
+    deviations = {name for name in names.values() if name.startswith("units.experts.") or "_deviations" in name}
+    assert decayed == deviations
+    assert len(deviations) == (6 if norms else 2)
+    assert all(group.get("weight_decay", 0.25) == 0.25 for group in method.parameter_groups())
+
+
+def test_the_decay_of_deviations_reaches_the_optimiser_beside_that_of_the_rest():
+    data = material(vectors(30), train=20, validation=10)
+    method = build("gdu", data.dataset, settings={"deviation_decay": 0.25})
+    run = training(method, data, weight_decay=0.03)
+    assert sorted({group["weight_decay"] for group in run.optimizer.param_groups}) == [0.03, 0.25]
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_kappa_for_a_gate_without_one_is_refused():
+    with pytest.raises(DataError, match="kappa=2 cannot be set: the gate projection has none; leave it out"):
+        build("gdu", vectors(), settings={"gate": "projection", "kappa": 2.0})
+    build("gdu", vectors(), settings={"gate": "mmd", "kappa": 2.0})
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "many"])
+def test_a_number_of_bases_that_is_none_is_refused_when_it_is_read(wrong):
+    with pytest.raises(DataError, match="num_bases"):
+        parsed(GDUSettings, {"num_bases": wrong}, "method gdu")
+
+
+def test_the_number_of_bases_may_come_from_the_data():
+    data = material(vectors())
+    method = prepared(data, num_bases="auto")
+    rows = torch.cat([method.backbone.look(inputs) for inputs in looks(data, 0)])
+    assert method.units.num_bases == choose_num_bases(rows, range(2, 13))[0] != 5
+    assert train(method, data, epochs=1).epochs == 1
+
+
+def test_its_measures_are_finite_numbers_of_gates_and_bases():
+    data = material(vectors())
+    found = prepared(data).measures(next(iter(data.samples.input_batches(InOrder(data.train, 64)))))
+    assert {"gate_entropy", "beta_std", "reconstruction", "srip", "distributional_variance", "coverage"} == set(found)
+    assert all(math.isfinite(value) for value in found.values())
+
+
+# -- the paper's form ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gate", ["cosine", "mmd", "projection"])
+def test_the_papers_form_is_the_layer_to_the_papers_letter(gate):
+    method = build("gdu-paper", vectors(), seed=3, settings={"gate": gate})
+    torch.manual_seed(3)
+    body = MLP((6,), (16, 8))
+    layer = GatedDomainUnits.paper(8, 3, gate=gate)
+    assert isinstance(method, PaperGDU)
+    assert repr(method.units) == repr(layer)
+    assert all(torch.equal(value, method.units.state_dict()[name]) for name, value in layer.state_dict().items())
+    assert float(method.units.kernel.sigma) == 7.5
+    assert method.units.shared is None
+    assert not method.units.covers
+    assert method.backbone.gating is None
+    x = torch.randn(5, 6)
+    with torch.no_grad():
+        features = body.eval()(x)
+        out = method.eval().evaluate(x)
+        torch.testing.assert_close(out.prediction, layer(features))
+        heads = torch.stack([torch.tanh(features @ w.mT + b) for w, b in zip(*_linear(layer), strict=True)], 1)
+        torch.testing.assert_close(out.prediction, (out.beta[..., None] * heads).sum(1))
+
+
+def _linear(layer: GatedDomainUnits) -> tuple[torch.Tensor, torch.Tensor]:
+    weight = layer.experts.weight.detach()
+    return weight, layer.experts.bias.detach()
+
+
+def test_the_papers_form_takes_nothing_from_data_end_to_end():
+    data = material(vectors())
+    method = build("gdu-paper", data.dataset).eval()
+    before = weights(method)
+    method.prepare(lambda: looks(data, 0))
+    method.renew(lambda: looks(data, 0), epoch=1, optimizer=None)
+    assert all(torch.equal(value, method.state_dict()[name]) for name, value in before.items())
+
+
+def test_fine_tuned_the_papers_form_takes_sigma_by_the_median_and_nothing_else():
+    data = material(vectors())
+    method = build("gdu-paper", data.dataset, mode="fine_tune").eval()
+    before = weights(method)
+    method.prepare(lambda: looks(data, 0))
+    changed = {name for name, value in before.items() if not torch.equal(value, method.state_dict()[name])}
+    assert "units.kernel.sigma" in changed
+    assert changed <= {"units.kernel.sigma", "units.coverage.q50", "units.coverage.q97"}  # coverage is not in use
+    assert float(method.units.kernel.sigma) == pytest.approx(median_sigma(view(method, data)), rel=1e-5)
+
+
+def test_fine_tuned_in_the_other_setting_sigma_stays_the_papers():
+    data = material(vectors())
+    method = build("gdu-paper", data.dataset, mode="fine_tune", settings={"setting": "wilds"}).eval()
+    method.prepare(lambda: looks(data, 0))
+    assert float(method.units.kernel.sigma) == 4.0
+
+
+def test_no_module_of_the_papers_form_is_gated_or_decayed():
+    method = build("gdu-paper", vectors())
+    assert gated(method) == 0
+    assert all("weight_decay" not in group for group in method.parameter_groups())
+    assert any(isinstance(module, nn.BatchNorm1d) for module in method.modules())
