@@ -1,0 +1,1 @@
+"""How a method is trained: the loop, and what it stands on."""

@@ -1,0 +1,99 @@
+"""A training step as one CUDA graph: recorded once, then replayed without the host in between."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from gated_domains.data.batches import DomainBatch
+from gated_domains.data.errors import first_line
+from gated_domains.methods.method import Terms
+
+_WARM_UP = 3  # steps that are taken one kernel at a time, so that libraries choose their algorithms before recording
+
+Step = Callable[[DomainBatch], Terms]
+
+
+class GraphedStep:
+    """``step(batch)``, as a graph from the fourth batch on; batches of another shape are stepped as ever.
+
+    A small network on a fast GPU waits for the host most of the time: a graph is one launch. All that a step writes
+    (weights, optimiser state, running statistics) it writes in place, and what it reads between steps (learning rate,
+    coverage) must be changed in place. The terms it returns are overwritten by the next call.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.taken = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.failed = False
+        self.batch: DomainBatch | None = None
+        self.terms: Terms = {}
+
+    def __call__(self, batch: DomainBatch) -> Terms:
+        if self.failed or self.taken < _WARM_UP:
+            return self._stepped(batch)
+        if self.graph is None and not self._recorded(batch):
+            return self._stepped(batch)
+        assert self.batch is not None
+        assert self.graph is not None
+        if _shapes(batch) != _shapes(self.batch):
+            return self.step(batch)
+        for kept, new in zip(_tensors(self.batch), _tensors(batch), strict=True):
+            kept.copy_(new)
+        self.graph.replay()
+        return self.terms
+
+    def _stepped(self, batch: DomainBatch) -> Terms:
+        self.taken += 1
+        if self.failed:
+            return self.step(batch)
+        # On a stream of its own, as recording will be.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            terms = {name: term.detach() for name, term in self.step(batch).items()}
+        torch.cuda.current_stream().wait_stream(stream)
+        return terms
+
+    def _recorded(self, batch: DomainBatch) -> bool:
+        self.batch = DomainBatch(*(None if t is None else t.clone() for t in _fields(batch)))  # type: ignore[arg-type]
+        graph, random_numbers = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may be reading samples ahead
+                self.terms = {name: term.detach() for name, term in self.step(self.batch).items()}
+        except RuntimeError as error:
+            torch.cuda.synchronize()
+            _end_recording(random_numbers)
+            self.failed = True
+            warnings.warn(
+                f"the step cannot be recorded as a CUDA graph ({first_line(error)}); it runs without, slower",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return False
+        self.graph = graph
+        return True
+
+
+def _end_recording(random_numbers: Tensor) -> None:
+    """A recording that broke off leaves the generator in the belief that it goes on; a whole one ends that."""
+    some = torch.zeros((), device="cuda")
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+        some.add_(0)
+    torch.cuda.set_rng_state(random_numbers)
+
+
+def _fields(batch: DomainBatch) -> tuple[Tensor, Tensor, Tensor | None]:
+    return batch.inputs, batch.targets, batch.domains
+
+
+def _tensors(batch: DomainBatch) -> list[Tensor]:
+    return [tensor for tensor in _fields(batch) if tensor is not None]
+
+
+def _shapes(batch: DomainBatch) -> list[torch.Size]:
+    return [tensor.shape for tensor in _tensors(batch)]

@@ -1,0 +1,55 @@
+"""Optimisers, and the learning rate as a function of the step alone, so that resuming needs no state of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gated_domains.methods.method import Method
+from gated_domains.training.settings import TrainingSettings
+
+
+def make_optimizer(method: Method, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
+    """The optimiser over the method's parameter groups; on a GPU fused, and fit for a graph where it can be."""
+    groups = method.parameter_groups()
+    on_gpu = device.type == "cuda"
+    shared: dict[str, Any] = {"lr": settings.rate, "weight_decay": settings.weight_decay}
+    if on_gpu:
+        shared["fused"] = True
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(groups, momentum=settings.momentum, **shared)
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    optimizer = kind(groups, capturable=on_gpu, **shared)
+    if on_gpu:
+        rates_to(optimizer, device)
+    return optimizer
+
+
+def rates_to(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Keep learning rates as numbers on the device, where a recorded step reads them anew each time."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32).to(device)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The same learning rate for every group."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def rate_at(step: int, steps: int, settings: TrainingSettings) -> float:
+    """The learning rate of a step, of as many as there are."""
+    return settings.rate * SCHEDULES[settings.schedule](step / max(1, steps))
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "cosine": lambda share: 0.5 * (1 + math.cos(math.pi * share)),
+    "constant": lambda share: 1.0,
+}

@@ -1,0 +1,133 @@
+"""Predictions of many rows: in their order, by one process or by several, and the method is left as it was."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from gated_domains.training import predicting
+from gated_domains.training.loop import looks
+from gated_domains.training.predicting import _padded_share, predict_rows
+from small_trainings import build, cpu, material, pictures, vectors
+
+
+@pytest.fixture(scope="module")
+def data():
+    return material(vectors(120), train=80, validation=30)
+
+
+def prepared(data, name: str = "gdu"):
+    method = build(name, data.dataset).eval()
+    method.prepare(lambda: looks(data, 0))
+    return method
+
+
+def test_predictions_come_in_the_order_of_the_rows_whatever_the_batches(data, monkeypatch):
+    method, rows = prepared(data), np.array([50, 3, 119, 3, 80, 7, 8])
+    inputs = torch.from_numpy(data.dataset.inputs.values[rows])
+    with torch.no_grad():
+        expected = method.predict(inputs)
+    monkeypatch.setattr(predicting, "_BATCH", {"cpu": 3})
+    found = predict_rows(method, data.samples, rows)
+    for name, values in found.arrays().items():
+        assert values.dtype == np.float32
+        np.testing.assert_allclose(values, getattr(expected, name).numpy(), rtol=1e-5, atol=1e-6)
+    assert list(found.arrays()) == ["output", "beta", "residual", "coverage"]
+
+
+def test_methods_without_gates_say_nothing_of_them(data):
+    assert list(predict_rows(prepared(data, "erm"), data.samples, np.arange(5)).arrays()) == ["output"]
+
+
+def test_predictions_are_made_in_eval_mode_and_the_method_is_left_in_its_own(data):
+    method = prepared(data)
+    expected = predict_rows(method, data.samples, data.validation)
+    method.train()
+    method.backbone.body.blocks[0].eval()
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    found = predict_rows(method, data.samples, data.validation)
+    assert np.array_equal(found.output, expected.output)
+    assert method.training
+    assert not method.backbone.body.blocks[0].training
+    assert method.backbone.body.blocks[1].training
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
+
+
+def test_no_gradient_is_kept(data):
+    method = prepared(data)
+    predict_rows(method, data.samples, np.arange(4))
+    assert all(parameter.grad is None for parameter in method.parameters())
+
+
+@pytest.mark.parametrize("precision", ["64", "bf16"])
+def test_predictions_are_made_in_the_precision_of_training(precision):
+    data = material(pictures(40), train=30, validation=10)
+    method = prepared(data)
+    expected = predict_rows(method, data.samples, data.validation).output
+    wrapped = cpu(precision).setup(copy.deepcopy(method))
+    found = predict_rows(wrapped.module, data.samples, data.validation, fabric=cpu(precision)).output
+    apart = np.abs(found - expected).max()
+    assert apart < (1e-5 if precision == "64" else 0.05)
+    if precision == "bf16":
+        assert apart > 1e-5
+
+
+@pytest.mark.parametrize(("rows", "world"), [(7, 2), (6, 3), (2, 5), (1, 4), (30, 1)])
+def test_shares_are_equally_long_and_cover_every_row(rows, world):
+    chosen = np.arange(100, 100 + rows)
+    shares = [_padded_share(chosen, rank, world) for rank in range(world)]
+    assert len({len(share) for share in shares}) == 1
+    in_order = np.stack(shares, 1).ravel()
+    assert np.array_equal(in_order[:rows], chosen)
+
+
+class OneOfSeveral(Fabric):
+    """Fabric as one of several processes would have it."""
+
+    world_size = global_rank = 0
+    strategy = property(lambda self: cpu().strategy)
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.global_rank, self.world_size = rank, world
+
+    def autocast(self):
+        return cpu().autocast()
+
+
+@pytest.mark.parametrize("rows", [30, 7, 1])
+def test_several_processes_give_what_one_gives_in_the_same_order(rows, data, monkeypatch):
+    """Three threads, each with a model of its own, that meet where processes would gather."""
+    method, chosen, world = prepared(data), data.validation[:rows], 3
+    meeting, held = threading.Barrier(world, timeout=60), {}
+
+    def gathered(fabric, value: torch.Tensor) -> torch.Tensor:
+        held[fabric.global_rank] = value
+        meeting.wait()
+        every = torch.stack([held[rank] for rank in range(world)])
+        meeting.wait()
+        return every
+
+    monkeypatch.setattr(predicting, "from_all", gathered)
+    found = {}
+
+    def work(rank: int) -> None:
+        alike = OneOfSeveral(rank, world)
+        found[rank] = predict_rows(copies[rank], data.samples, chosen, fabric=alike)
+
+    copies = [copy.deepcopy(method) for _ in range(world)]
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world)]
+    with torch.no_grad():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    expected = predict_rows(method, data.samples, chosen)
+    assert len(found) == world
+    for rank in range(world):
+        for name, values in expected.arrays().items():
+            np.testing.assert_allclose(found[rank].arrays()[name], values, rtol=1e-5, atol=1e-6)
