@@ -166,10 +166,46 @@ def test_the_table_holds_every_candidate_and_marks_the_best_alone() -> None:
     assert title == "Davies-Bouldin score (lower is better), k-means on features, 2 runs"
     assert head.split() == ["M", "mean", "std"]
     assert [line.split() for line in lines] == [
-        ["2", "1.25", "0.35"],
-        ["3", "0.25", "0", "<-", "best"],
-        ["4", "0.625", "0.18"],
+        ["2", "1.250", "0.354"],
+        ["3", "0.250", "0.000", "<-", "best"],
+        ["4", "0.625", "0.177"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "written"),
+    [([[1234.5, 987.25]], ["1234", "987"]), ([[0.0, 0.0]], ["0.000"] * 2), ([[0.03, 0.025]], ["0.03000", "0.02500"])],
+)
+def test_the_table_has_four_digits_of_the_largest_and_as_many_decimals_everywhere(
+    scores: list[list[float]], written: list[str]
+) -> None:
+    _, _, *lines = curve_of(scores).table().splitlines()
+    assert [line.split()[1] for line in lines] == written
+
+
+def test_candidates_whose_spread_reaches_that_of_the_best_are_its_rivals() -> None:
+    curve = curve_of([[1.0, 1.2, 3.0, 1.5], [1.2, 1.4, 3.2, 4.5]])
+    assert curve.best == 2
+    assert curve.rivals == (3, 5)
+
+
+def test_a_clear_best_has_no_rivals() -> None:
+    assert curve_of([[1.0, 2.0, 3.0], [1.1, 2.1, 3.1]]).rivals == ()
+
+
+def test_in_one_run_only_equals_are_rivals() -> None:
+    assert curve_of([[1.0, 1.0, 1.001]]).rivals == (3,)
+
+
+def test_rivals_of_the_highest_score_where_higher_is_better() -> None:
+    assert curve_of([[1.0, 5.0, 4.9], [1.2, 5.2, 5.1]], "silhouette").rivals == (4,)
+
+
+def test_the_smallest_cluster_of_every_fit_is_told() -> None:
+    crowd = np.random.default_rng(0).normal(size=(98, 3))
+    curve = suggest_num_bases(np.vstack([crowd, [[50.0, 0, 0], [50.1, 0, 0]]]), [2, 3], runs=2)
+    assert curve.smallest is not None
+    np.testing.assert_allclose(curve.smallest[:, 0], 0.02)
 
 
 def test_the_label_says_which_way_is_better() -> None:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection
 
 from gated_domains.choose import NumBasesCurve, SigmaSuggestion, plot_num_bases, plot_sigma
+from gated_domains.choose.plots import plot_choices
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +142,13 @@ def test_figures_are_saved_without_a_screen(drawn: NumBasesCurve | SigmaSuggesti
     path = tmp_path / "figure.png"
     drawn.plot().figure.savefig(path)
     assert plt.imread(path).std() > 0.01
+
+
+def test_both_choices_are_drawn_side_by_side_under_a_title_taken_letter_by_letter() -> None:
+    figure = plot_choices(curve(), suggestion(), title="costs in $ and $")
+    left, right, _kernel = figure.axes
+    assert texts_of(left) == ["M = 3: 0.5"]
+    assert texts_of(right) == ["sigma = 5 ± 1.3"]
+    figure.canvas.draw()
+    assert figure.get_suptitle() == r"costs in \$ and \$"
+    assert plt.get_fignums() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -49,6 +50,11 @@ class NumBasesCurve:
     """A name in ``SCORES``."""
     on: str
     """What was clustered: a name in ``VIEWS``."""
+    smallest: NDArray[np.float64] | None = None
+    """The share of rows in the smallest cluster of each fit, shape (runs, candidates), where it is known.
+
+    Scores praise a cluster of a few odd rows, for it is tight and far away; it is no domain for that.
+    """
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -69,6 +75,17 @@ class NumBasesCurve:
         return int(self.candidates[place])
 
     @property
+    def rivals(self) -> tuple[int, ...]:
+        """The other candidates that this curve cannot tell from the best: their spread reaches that of the best.
+
+        Of one run the spread is not known, and only equals are rivals.
+        """
+        at_best = self.candidates == self.best
+        reach = self.std + self.std[at_best]
+        near = np.abs(self.mean - self.mean[at_best]) <= reach
+        return tuple(int(m) for m in self.candidates[near & ~at_best])
+
+    @property
     def label(self) -> str:
         """The score in words, with the way that is better."""
         better = "lower" if SCORES[self.score].lower_is_better else "higher"
@@ -83,8 +100,11 @@ class NumBasesCurve:
         runs = len(self.scores)
         lines = [f"{self.label}, k-means on {self.on}, {runs} {'run' if runs == 1 else 'runs'}"]
         lines.append(f"{'M':>4} {'mean':>10} {'std':>9}")
+        # Four digits of the largest; all with as many decimals, so that the eye can compare them.
+        largest = float(np.abs(self.mean).max())
+        digits = max(0, 3 - math.floor(math.log10(largest))) if largest > 0 else 3
         for m, mean, std in zip(self.candidates, self.mean, self.std, strict=True):
-            lines.append(f"{m:>4} {mean:>10.4g} {std:>9.2g}{'  <- best' if m == self.best else ''}")
+            lines.append(f"{m:>4} {mean:>10.{digits}f} {std:>9.{digits}f}{'  <- best' if m == self.best else ''}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -115,7 +135,7 @@ def suggest_num_bases(
     check_at_least("max_rows", max_rows, 3)
     x = as_rows(features, at_least=3)
     tried = _check_candidates(candidates, min(len(x), max_rows))
-    scores = np.empty((runs, len(tried)))
+    scores, smallest = np.empty((2, runs, len(tried)))
     for run, run_seed in enumerate(run_seeds(seed, runs)):
         sample = subsample(x, max_rows, run_seed)
         _check_distinct(sample, tried[-1])
@@ -124,9 +144,10 @@ def suggest_num_bases(
         for place, k in enumerate(tried):
             labels = KMeans(k, n_init=_STARTS, random_state=run_seed).fit_predict(view)
             scores[run, place] = SCORES[score].function(view, labels)
+            smallest[run, place] = np.bincount(labels, minlength=k).min() / len(labels)
             if progress is not None:
                 progress(run * len(tried) + place + 1, runs * len(tried))
-    return NumBasesCurve(candidates=np.array(tried), scores=scores, score=score, on=on)
+    return NumBasesCurve(candidates=np.array(tried), scores=scores, score=score, on=on, smallest=smallest)
 
 
 def _features(x: NDArray[np.float64], seed: int) -> NDArray[np.float64]:

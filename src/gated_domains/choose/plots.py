@@ -8,6 +8,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from gated_domains.choose.num_bases import NumBasesCurve
     from gated_domains.choose.sigma import SigmaSuggestion
@@ -74,6 +75,19 @@ def plot_sigma(suggestion: SigmaSuggestion, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def plot_choices(curve: NumBasesCurve, suggestion: SigmaSuggestion, *, title: str) -> Figure:
+    """Both choices side by side, as a figure that belongs to no window."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plot_num_bases(curve, left).set_title("num_bases", loc="left", fontsize=11)
+    plot_sigma(suggestion, right).set_title("sigma", loc="left", fontsize=11)
+    # A $ is no formula here.
+    figure.suptitle(title.replace("$", r"\$"))
+    return figure
+
+
 def _mark_sigma(suggestion: SigmaSuggestion, ax: Axes) -> None:
     """A vertical line at sigma, its value beside it."""
     sigma, spread = suggestion.sigma, suggestion.spread
@@ -95,10 +109,10 @@ def _mark_sigma(suggestion: SigmaSuggestion, ax: Axes) -> None:
 
 def _clean(ax: Axes | None) -> Axes:
     """The axes given, or new ones, with no more ink than data need."""
-    # Here, not above: choosing without plotting must not pay for matplotlib.
-    import matplotlib.pyplot as plt
-
     if ax is None:
+        # Here, not above: choosing without plotting must not pay for matplotlib.
+        import matplotlib.pyplot as plt
+
         _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="#e5e7eb", linewidth=0.8)
