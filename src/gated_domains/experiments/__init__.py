@@ -1,0 +1,18 @@
+"""From a recipe to a run folder: everything a result needs, in one place, written whole."""
+
+from gated_domains.experiments.model import Model
+from gated_domains.experiments.recipe import DataSettings, Recipe, choose_method, read_recipe
+from gated_domains.experiments.run_folder import RunFolder, all_runs, open_run
+from gated_domains.experiments.runner import Runner
+
+__all__ = [
+    "DataSettings",
+    "Model",
+    "Recipe",
+    "RunFolder",
+    "Runner",
+    "all_runs",
+    "choose_method",
+    "open_run",
+    "read_recipe",
+]

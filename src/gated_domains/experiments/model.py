@@ -1,0 +1,147 @@
+"""A trained method with all it needs to read new data: what ``predict``, ``evaluate`` and exports start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_of_bytes
+from safetensors.torch import save as bytes_of_tensors
+from torch import Tensor, nn
+
+from gated_domains.backbones.bodies import BODIES, Body
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError, first_line
+from gated_domains.data.files import written_whole
+from gated_domains.data.inputs import Rows
+from gated_domains.data.like import Schema
+from gated_domains.experiments.json_files import read_json, write_json
+from gated_domains.layer.tasks import Task
+from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
+from gated_domains.settings import parsed
+from gated_domains.training.freezing import FrozenBody
+
+FORMAT = 1
+WEIGHTS, CARD = "model.safetensors", "model.json"
+_AGAIN = "delete the run's folder and train it again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What is built: which method with which settings, on which body, for inputs and outputs of which form."""
+
+    method: str
+    mode: str
+    settings: Mapping[str, Any]
+    body: str
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: int
+    mean: float = 0.0
+    scale: float = 1.0
+    """Of the training targets, where a number is predicted."""
+
+    def build(self, *, task: Task, body: Body | None = None) -> Method:
+        """The method, untrained; on ``body`` where one is given, which stays as it is in fine-tuning."""
+        kind = METHODS[self.method]
+        frozen = FrozenBody if self.mode == "fine_tune" else (lambda made: made)
+        problem = Problem(
+            kind=self.kind,
+            shape=self.inputs,
+            outputs=self.outputs,
+            task=task,
+            make_body=lambda: frozen(BODIES[self.body](self.inputs) if body is None else body),
+        )
+        settings = parsed(kind.settings_type, self.settings, f"method {self.method}")
+        return kind.build(settings, problem, mode=self.mode)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model:
+    """A trained method, and the schema (and with it the encoding) of data like those it was trained on."""
+
+    method: Method
+    shape: Shape
+    schema: Schema
+
+    def save(self, folder: Path) -> None:
+        """Write ``model.safetensors`` and then ``model.json``, each whole."""
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.method.state_dict().items()}
+        content = bytes_of_tensors({name: value.clone() for name, value in tensors.items()})
+        with written_whole(folder / WEIGHTS) as draft:
+            draft.write_bytes(content)
+        card = {
+            "format": FORMAT,
+            "sha256": sha256(content).hexdigest(),
+            "shape": {**vars(self.shape), "inputs": list(self.shape.inputs), "settings": dict(self.shape.settings)},
+            "schema": self.schema.describe(),
+        }
+        write_json(folder / CARD, card)
+
+    @classmethod
+    def load(cls, folder: Path) -> Model:
+        """The model in a run folder."""
+        card = _card(folder / CARD)
+        try:
+            fields = dict(card["shape"])
+            inputs, mean, scale = tuple(fields["inputs"]), float(fields["mean"]), float(fields["scale"])
+            shape = Shape(**{**fields, "inputs": inputs, "mean": mean, "scale": scale})
+            schema = Schema.from_description(card["schema"])
+            outputs = 1 if schema.class_names is None else len(schema.class_names)
+            if (tuple(schema.encoding.shape), outputs) != (inputs, shape.outputs):
+                raise ValueError("its shape and its schema do not go together")
+            method = shape.build(task=Numbers(mean, scale) if schema.class_names is None else Classes())
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DataError(f"{folder / CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
+        load_weights(method, folder)
+        return cls(method=method.eval(), shape=shape, schema=schema)
+
+
+def load_weights(method: nn.Module, folder: Path) -> None:
+    """Put the weights of a run into a method of the same shape; refused where they changed since they were saved."""
+    path, card = folder / WEIGHTS, _card(folder / CARD)
+    try:
+        content = path.read_bytes()
+        if sha256(content).hexdigest() != card.get("sha256"):
+            raise ValueError(f"its SHA-256 is not the one in {CARD}")
+        method.load_state_dict(tensors_of_bytes(content))
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is not there; {_AGAIN}") from error
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise DataError(
+            f"{path}: {first_line(error)}; it is cut short, damaged, or of another model: {_AGAIN}"
+        ) from error
+
+
+def class_weights(dataset: DomainDataset, rows: Rows) -> Tensor:
+    """Weights that give every class of the training rows the same say, and average 1 over those rows."""
+    assert dataset.num_classes is not None
+    counts = torch.bincount(torch.from_numpy(dataset.targets[rows]), minlength=dataset.num_classes).double()
+    present = (counts > 0).sum()
+    return torch.where(counts > 0, counts.sum() / (present * counts.clamp_min(1)), 0.0).float()
+
+
+def task_for(dataset: DomainDataset, rows: Rows, *, weighted: bool) -> Task:
+    """What is minimised for these targets."""
+    if dataset.num_classes is not None:
+        return Classes(class_weights(dataset, rows) if weighted else None)
+    if weighted:
+        raise DataError("class weights need classes, and here a number is predicted; leave class_weights out")
+    targets = dataset.targets[rows].astype("float64")
+    return Numbers(float(targets.mean()), float(targets.std()) or 1.0)
+
+
+def _card(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(f"{path.parent} holds no trained model ({path.name} is not there); train it to its end first")
+    card = read_json(path, cure=_AGAIN)
+    if not isinstance(card, dict):
+        raise DataError(f"{path} is damaged (it holds no mapping); {_AGAIN}")
+    if card.get("format") != FORMAT:
+        raise DataError(f"{path} is of format {card.get('format')!r}, this version reads {FORMAT}; {_AGAIN}")
+    return card

@@ -1,0 +1,226 @@
+"""A recipe: all that decides what a run computes, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SerializeAsAny
+
+from gated_domains.backbones.bodies import BODIES, default_body
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError, did_you_mean, listing, nearest
+from gated_domains.data.loading import DATASETS
+from gated_domains.data.readers.reading import Reading
+from gated_domains.methods import METHODS
+from gated_domains.methods.method import Method, Mode
+from gated_domains.settings import Settings, from_yaml, parsed, plain
+from gated_domains.settings.plain_yaml import value_of
+from gated_domains.training.settings import TrainingSettings
+
+_FEW_ROWS = 3_000
+_METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
+
+
+class DataSettings(Settings):
+    """Which data, and how they are read; ``seed`` is for data made in code."""
+
+    what: str
+    target: str | None = None
+    domain: str | None = None
+    positive: tuple[str, ...] | None = None
+    categorical: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
+    keep_together: str | None = None
+    task: str | None = None
+    image_size: int | None = None
+    seed: int = Field(default=0, ge=0)
+
+    @classmethod
+    def of(cls, what: str | os.PathLike[str], reading: Reading, seed: int = 0) -> DataSettings:
+        """The settings for data named on a command line."""
+        return cls(what=os.fspath(what), seed=seed, **vars(reading))
+
+    @property
+    def reading(self) -> Reading:
+        """How the data are read."""
+        return Reading(**{name: getattr(self, name) for name in Reading.__dataclass_fields__})
+
+
+class MethodChoice(Settings):
+    """A method by name, with its settings and the way it is trained."""
+
+    name: str
+    mode: Mode = "end_to_end"
+    settings: SerializeAsAny[Settings]
+
+    @property
+    def kind(self) -> type[Method]:
+        """The class."""
+        return METHODS[self.name]
+
+    @property
+    def label(self) -> str:
+        """What stands in a table: the method, how it is trained where that is not usual, what is not its default."""
+        default = plain(self.kind.settings_type())
+        changed = [f"{name}={_short(value)}" for name, value in plain(self.settings).items() if value != default[name]]
+        if self.mode != self.kind.modes[0]:
+            changed.insert(0, "fine-tuned")
+        return self.kind.label + (f" [{', '.join(changed)}]" if changed else "")
+
+
+class Frame(Settings):
+    """A run but for its method, whose settings are known only once its name is."""
+
+    data: DataSettings
+    hold_out: str | None = None
+    validation: float = Field(default=0.2, gt=0, lt=1)
+    split_seed: int = Field(default=0, ge=0)
+    body: str = "auto"
+    training: TrainingSettings = TrainingSettings()
+    selection: Literal["source_validation"] = "source_validation"
+    seed: int = Field(default=0, ge=0)
+
+
+class Recipe(Frame):
+    """One run. ``hold_out`` names the domains never seen (``a+b`` for two), None: all of them are trained on."""
+
+    method: MethodChoice
+
+    def plain(self) -> dict[str, Any]:
+        """The recipe as it is written in YAML."""
+        fields = plain(self)
+        chosen = fields["method"]
+        fields["method"] = {"name": chosen["name"], "mode": chosen["mode"], **chosen["settings"]}
+        return fields
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this run from others on the same data: all but where the data lie and how they were read."""
+        return {name: value for name, value in self.plain().items() if name != "data"}
+
+    def seen_from(self, folder: Path) -> Recipe:
+        """The recipe as it is written there: data in files are named by the way to them, which ``read_recipe`` goes."""
+        place = Path(os.path.abspath(self.data.what))
+        if self.data.what in DATASETS or not place.exists():
+            return self
+        # Not resolved to its last part: data behind a link go by the name of the link.
+        way = os.path.relpath(place.parent.resolve() / place.name, folder.resolve())
+        return self.but(data=self.data.model_copy(update={"what": way}))
+
+    def but(self, **changes: Any) -> Recipe:
+        """The same recipe with some fields changed."""
+        return self.model_copy(update=changes)
+
+
+def choose_method(name: str, fields: Mapping[str, Any] | None = None, *, where: str = "") -> MethodChoice:
+    """A method by name with its settings; unknown names and settings are refused with the nearest known ones."""
+    if name not in METHODS:
+        raise DataError(f"{where + ': ' if where else ''}there is no method {name!r}{did_you_mean(name, METHODS)}")
+    kind = METHODS[name]
+    given = dict(fields or {})
+    mode = given.pop("mode", kind.modes[0])
+    if mode not in kind.modes:
+        known = f"; it is always {kind.modes[0]}" if len(kind.modes) == 1 else did_you_mean(str(mode), kind.modes)
+        raise DataError(f"{where + ': ' if where else ''}{name} has no mode {mode!r}{known}")
+    settings = parsed(kind.settings_type, given, f"{where}: method {name}" if where else f"method {name}")
+    return MethodChoice(name=name, mode=mode, settings=settings)
+
+
+def methods_written(written: str, *, option: str = "--methods") -> list[MethodChoice]:
+    """Methods as a command line has them: ``erm,gdu,gdu[coverage=false,num_bases=8]``."""
+    if re.fullmatch(rf"\s*{_METHOD}\s*(?:,\s*{_METHOD}\s*)*", written) is None:
+        raise DataError(f"{option} {written!r} cannot be read; write it as gdu,erm or gdu[num_bases=8,coverage=false]")
+    found = []
+    for item in re.findall(_METHOD, written):
+        name, _, inside = item.rstrip("]").partition("[")
+        found.append(choose_method(name.strip(), _fields_written(inside, f"{option} {item}"), where=option))
+    for place, choice in enumerate(found):
+        if choice in found[:place]:
+            raise DataError(f"{option} names {choice.label} twice; give each once, or with other settings")
+    return found
+
+
+def parse_recipe(fields: Mapping[str, Any], *, where: str) -> Recipe:
+    """A recipe from plain fields; what is wrong is said in words, with the nearest known names."""
+    given = dict(fields)
+    method = given.pop("method", None)
+    if isinstance(method, str):
+        method = {"name": method}
+    if not isinstance(method, Mapping) or not isinstance(method.get("name"), str):
+        meant = None if "method" in fields else nearest("method", given)
+        got = f"got {method!r}" if meant is None else f"there is {meant!r}; did you mean 'method'?"
+        raise DataError(f"{where}: method must name one, as in `method: {{name: gdu}}`; {got}")
+    chosen = choose_method(method["name"], {k: v for k, v in method.items() if k != "name"}, where=where)
+    frame = parsed(Frame, given, where)
+    checked_body(frame.body, where=where)
+    return Recipe(**{name: getattr(frame, name) for name in Frame.model_fields}, method=chosen)
+
+
+def checked_body(name: str, *, where: str = "--body") -> str:
+    """The name of a body, or ``auto``; others are refused with the nearest known one."""
+    if name != "auto" and name not in BODIES:
+        raise DataError(f"{where}: there is no body {name!r}{did_you_mean(name, BODIES)}")
+    return name
+
+
+def is_recipe(what: str) -> bool:
+    """Whether this is a file with a recipe, not data or a card that stands for data."""
+    path = Path(what)
+    # Either will do: in one that lacks the other, that is what should be complained of.
+    return (
+        path.suffix.lower() in (".yaml", ".yml") and path.is_file() and bool({"method", "data"} & set(from_yaml(path)))
+    )
+
+
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """The recipe in a YAML file; data given by a relative path lie beside it."""
+    path = Path(path)
+    recipe = parse_recipe(from_yaml(path), where=str(path))
+    what = recipe.data.what
+    if what and what not in DATASETS and (path.parent / what).exists():
+        recipe = recipe.but(data=recipe.data.model_copy(update={"what": str(path.parent / what)}))
+    return recipe
+
+
+def resolved(recipe: Recipe, dataset: DomainDataset) -> Recipe:
+    """The recipe with every ``auto`` filled in from the data; a body that takes other data is refused."""
+    if recipe.body == "auto":
+        return recipe.but(body=default_body(dataset.inputs.kind))
+    takes = BODIES[default_body(dataset.inputs.kind)].takes
+    if BODIES[recipe.body].takes != takes:
+        able = listing(name for name, body in BODIES.items() if body.takes == takes)
+        raise DataError(
+            f"the body {recipe.body!r} takes {BODIES[recipe.body].takes}, and {dataset.name} is "
+            f"{dataset.inputs.describe()}; bodies for these data: {able}"
+        )
+    return recipe
+
+
+def default_training(dataset: DomainDataset, changes: Mapping[str, Any]) -> TrainingSettings:
+    """The settings for data: where rows are few, smaller batches, so that an epoch is more than a few steps."""
+    few = len(dataset) < _FEW_ROWS
+    vectors = dataset.inputs.kind != "images"
+    base: dict[str, Any] = {"epochs": 60, "patience": 15, "batch_size": 256} if vectors else {}
+    return parsed(TrainingSettings, {**base, **({"batch_size": 64} if few else {}), **changes}, "training")
+
+
+def _fields_written(written: str, where: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for item in filter(None, (part.strip() for part in written.split(","))):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise DataError(f"{where}: settings are written name=value, got {item!r}")
+        if key.strip() in fields:
+            raise DataError(f"{where}: {key.strip()} is there twice; which is meant?")
+        fields[key.strip()] = value_of(value)
+    return fields
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)  # two settings never look like one
+    return str(value).lower() if isinstance(value, bool) else str(value)
