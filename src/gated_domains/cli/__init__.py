@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gated_domains.cli import data
+from gated_domains.cli import apply, compare, data, suggest, train
 from gated_domains.data.errors import DataError, explain
 
 app = typer.Typer(
@@ -23,6 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("compare")(compare.compare)
+app.command("train")(train.train)
+app.command("evaluate")(apply.evaluate)
+app.command("predict")(apply.predict)
+app.command("suggest")(suggest.suggest)
 app.add_typer(data.app, name="data")
 
 
@@ -46,6 +51,8 @@ def _options(
 
 def main() -> None:
     """Run the command line; what goes wrong is said in a sentence, with an exit code that means something."""
+    # Before torch is imported: threads that wait busily halt each other where cores are shared, tenfold at worst.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name on disk, or a mark of ours, may be no letter here

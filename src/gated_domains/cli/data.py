@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gated_domains.cli.options import DataDir, Seed, What, takes_reading
+from gated_domains.cli.printing import print_hanging
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.readers.reading import Reading
@@ -65,7 +66,8 @@ def show(
 ) -> None:
     """Draw the data: a contact sheet of every domain, or how its rows lie."""
     from gated_domains.data.loading import load_data
-    from gated_domains.data.show import picture_path, show_data
+    from gated_domains.data.pictures import picture_path
+    from gated_domains.data.show import show_data
 
     if out is not None:
         picture_path(out)  # before anything is read
@@ -98,11 +100,11 @@ def check(
         _print_counts(report.dataset)
         console.print(Text("\nfindings" if report.findings else "\nnothing to complain about", style="bold"))
         for finding in report.findings:
-            _print_hanging(console, Text("  ") + Text(*_MARKS[finding.level]) + Text(" "), finding.text)
+            print_hanging(console, Text("  ") + Text(*_MARKS[finding.level]) + Text(" "), finding.text)
         console.print(Text("\na run would", style="bold"))
         for line in report.plan:
             text = line.lstrip()
-            _print_hanging(console, Text("  " + " " * (len(line) - len(text))), text)
+            print_hanging(console, Text("  " + " " * (len(line) - len(text))), text)
     if report.broken:
         raise typer.Exit(2)
 
@@ -139,16 +141,6 @@ def fetch(
     from gated_domains.data.fetch import fetch as bring
 
     Console().print(Text(str(bring(name, data_dir=data_dir, offline=offline))))
-
-
-def _print_hanging(console: Console, lead: Text, text: str) -> None:
-    """Text after its lead, further lines below its start; one line where nobody watches, so that it can be searched."""
-    width = max(20, console.width - lead.cell_len)
-    lines = Text(text).wrap(console, width) if console.is_terminal else [Text(text)]
-    for line in lines:
-        line.rstrip()
-        console.print(lead + line, soft_wrap=True)
-        lead = Text(" " * lead.cell_len)
 
 
 def _print_counts(dataset: DomainDataset) -> None:

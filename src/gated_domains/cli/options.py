@@ -1,22 +1,37 @@
-"""Options that several commands share: how data are to be read."""
+"""Options that several commands share: how data are read, how long is trained, on what, and where it goes."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
 
 What = Annotated[str, typer.Argument(metavar="DATA", help="A name (see `data list`), a file, a folder, a .yaml card.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data sets lie; else $GATED_DOMAINS_DATA, else the cache.")]
 Seed = Annotated[int, typer.Option(help="For all that is drawn by chance.", min=0)]
 
-_PANEL = "How to read the data"
-_TEXTS = {
+Command = Callable[..., None]
+
+
+def refuse_file(root: Path) -> None:
+    """Refuse a file where a folder is to be made, before anything is computed."""
+    there = next((place for place in (root, *root.parents) if place.exists()), None)
+    if there is not None and not there.is_dir():
+        raise DataError(f"{there} is a file, and runs go into a folder; choose another --out")
+
+
+def _option(kind: Any, text: str, panel: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(help=text, rich_help_panel=panel, **more)]
+
+
+_READING_PANEL, _TRAINING_PANEL, _HARDWARE_PANEL = "How to read the data", "How to train", "On what"
+_READING_TEXTS = {
     "target": "Column to be predicted.",
     "domain": "Column that names the domain.",
     "positive": "Target values that make the positive class: 1,2,3.",
@@ -26,34 +41,79 @@ _TEXTS = {
     "keep_together": "Column (a patient) whose groups are never divided.",
     "task": "classification or regression; found out by default.",
 }
-_OPTIONS: dict[str, Any] = {
-    **{name: Annotated[str | None, typer.Option(help=text, rich_help_panel=_PANEL)] for name, text in _TEXTS.items()},
-    "image_size": Annotated[
-        int | None, typer.Option(help="Side in pixels that images are fitted to.", rich_help_panel=_PANEL)
-    ],
+_READING: dict[str, Any] = {
+    **{name: _option(str, text, _READING_PANEL) for name, text in _READING_TEXTS.items()},
+    "image_size": _option(int, "Side in pixels that images are fitted to.", _READING_PANEL),
 }
 _LISTS = ("positive", "categorical", "drop", "metadata")
 
+_TRAINING: dict[str, Any] = {
+    "epochs": _option(int, "At most this many; 30 for images, 60 for vectors.", _TRAINING_PANEL),
+    "batch_size": _option(int, "Samples a step; 128 for images, 256 for vectors, 64 for few rows.", _TRAINING_PANEL),
+    "rate": _option(float, "Learning rate; 0.001 by default.", _TRAINING_PANEL),
+    "optimizer": _option(str, "adamw, adam or sgd.", _TRAINING_PANEL),
+    "weight_decay": _option(float, "Of all weights; 0 by default.", _TRAINING_PANEL),
+    "schedule": _option(str, "Learning rate: cosine or constant.", _TRAINING_PANEL),
+    "patience": _option(
+        int, "Epochs without a better validation score that end a training; 0: never.", _TRAINING_PANEL
+    ),
+    "ema": _option(float, "Average weights with this decay, 0.999 say.", _TRAINING_PANEL),
+    "class_weights": _option(bool, "Give every class the same say.", _TRAINING_PANEL),
+    "sampling": _option(str, "plain, or balanced: equal shares of every domain (needs domains).", _TRAINING_PANEL),
+    "precision": _option(str, "32, bf16, 16 or 64.", _TRAINING_PANEL),
+}
+_HARDWARE: dict[str, Any] = {
+    "device": _option(str, "cpu or cuda; a GPU where there is one by default.", _HARDWARE_PANEL),
+    "devices": _option(int, "How many, one process each (start with torchrun).", _HARDWARE_PANEL),
+    "strategy": _option(str, "Of several processes: ddp.", _HARDWARE_PANEL),
+}
 
-def takes_reading(command: Callable[..., None]) -> Callable[..., None]:
+
+def takes_reading(command: Command) -> Command:
     """Give a command the options of Reading; it gets them as one argument, ``reading``."""
+    return _taking(command, "reading", _READING, _reading)
+
+
+def takes_training(command: Command) -> Command:
+    """Give a command the options of TrainingSettings; it gets those that were given as a dict, ``training``."""
+    return _taking(command, "training", _TRAINING, _training)
+
+
+def takes_hardware(command: Command) -> Command:
+    """Give a command the options of Hardware; it gets those that were given as a dict, ``hardware``."""
+    return _taking(command, "hardware", _HARDWARE, _given)
+
+
+def _taking(command: Command, name: str, options: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Command:
+    """The command with options in place of its one argument of this name."""
 
     def run(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in _OPTIONS}
-        lists: dict[str, Any] = {name: tuple(_names(chosen[name])) for name in _LISTS if chosen[name] is not None}
-        others = {name: value for name, value in chosen.items() if name not in _LISTS}
-        command(reading=Reading(**others, **lists), **given)
+        command(**{name: make({option: given.pop(option) for option in options})}, **given)
 
-    own = [entry for name, entry in inspect.signature(command, eval_str=True).parameters.items() if name != "reading"]
+    own = [entry for key, entry in inspect.signature(command, eval_str=True).parameters.items() if key != name]
     shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in _OPTIONS.items()
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for option, kind in options.items()
     ]
     entries = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in own] + shared
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = inspect.Signature(entries)  # type: ignore[attr-defined]
     run.__annotations__ = {entry.name: entry.annotation for entry in entries}
     return run
+
+
+def _reading(given: dict[str, Any]) -> Reading:
+    lists: dict[str, Any] = {name: tuple(_names(given[name])) for name in _LISTS if given[name] is not None}
+    return Reading(**{name: value for name, value in given.items() if name not in _LISTS}, **lists)
+
+
+def _training(given: dict[str, Any]) -> dict[str, Any]:
+    chosen = _given(given)
+    return {**chosen, "patience": None} if chosen.get("patience") == 0 else chosen
+
+
+def _given(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _names(written: str) -> list[str]:

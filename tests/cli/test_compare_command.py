@@ -1,0 +1,319 @@
+"""``gated-domains compare``: one command, one table; stopped anywhere it goes on, and what is wrong is said first."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+from PIL import Image
+
+from gated_domains.cli.watching import Watching
+from gated_domains.experiments.run_folder import RunFolder, all_runs
+from made_runs import Done, assert_refused, call, changed, table
+
+METHODS = "gdu[num_bases=3],erm,linear"
+READING = ("--target", "sick", "--domain", "site")
+SHORT = ("--epochs", 1, "--seeds", 1, "--device", "cpu")
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return table(tmp_path_factory.mktemp("data") / "clinic.csv")
+
+
+@pytest.fixture(scope="module")
+def compared(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """A whole comparison, and what it said."""
+    root = tmp_path_factory.mktemp("compared") / "runs"
+    jaxtyping.config.update("jaxtyping_disable", True)
+    done = compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root)
+    jaxtyping.config.update("jaxtyping_disable", False)
+    return root, done
+
+
+def compare(data: Path, *options: object) -> Done:
+    return call("compare", data, *READING, *SHORT, *options)
+
+
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def began(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
+        raise AssertionError(f"{recipe.method.label} is trained, and should be there")
+
+    monkeypatch.setattr(Watching, "run_began", began)
+
+
+def interrupted_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Ctrl-C in the middle of the training of this number, counted from 1."""
+    begun = []
+    began, stepped = Watching.run_began, Watching.stepped
+
+    def count(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
+        begun.append(folder)
+        began(self, recipe, folder, epochs=epochs)
+
+    def stop(self: Watching, step: int, steps: int) -> None:
+        stepped(self, step, steps)
+        if len(begun) == number:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Watching, "run_began", count)
+    monkeypatch.setattr(Watching, "stepped", stop)
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_says_first_what_there_is_and_how_many_trainings_and_after_an_epoch_how_long(compared):
+    _, done = compared
+    assert done.code == 0, done
+    first, second = done.out.splitlines()[:2]
+    assert first == "clinic.csv: 150 rows, a table of 2 columns of numbers and 1 column of categories, 3 domains"
+    assert second == "6 trainings (2 hold-outs x 3 methods x 1 seed)"
+    lines = done.err.splitlines()
+    assert lines[0].startswith("an epoch takes ")
+    assert "for all trainings" in lines[0]
+    assert [line.split()[0] for line in lines if line.startswith("[")] == [f"[{place}/6]" for place in range(1, 7)]
+
+
+def test_it_prints_the_table_and_what_can_be_told(compared):
+    root, done = compared
+    rows = [line for line in done.out.splitlines() if line.startswith("GDU [num_bases=3]")]
+    assert "clinic.csv: accuracy on held-out domains" in done.out
+    assert any(word in done.out for word in ("no difference can be told", "is better", "is worse"))
+    scores = {run.result()["hold_out"]: run.result()["test"]["by_domain"] for run in all_runs(root)
+              if run.result()["method"] == "gdu"}  # fmt: skip
+    for hold_out in ("north", "west"):
+        assert f"{100 * scores[hold_out][hold_out]:.1f}" in rows[0]
+
+
+def test_it_writes_the_table_the_runs_and_the_pictures(compared):
+    root, done = compared
+    names = ["table.md", "table.csv", "runs.csv", "table.json", "scores.png", "gates-north.png", "gates-west.png"]
+    assert done.out.splitlines()[-1] == "wrote " + ", ".join(str(root / name) for name in names)
+    assert sorted(path.name for path in root.iterdir() if path.is_file()) == sorted(names)
+    assert "verdict" in json.loads((root / "table.json").read_text())
+    with open(root / "table.csv", newline="") as file:
+        assert [row["label"] for row in csv.DictReader(file)] == ["GDU [num_bases=3]", "ERM", "retrained linear head"]
+    for picture in root.glob("*.png"):
+        with Image.open(picture) as image:
+            image.load()
+    with open(root / "runs.csv", newline="") as file:
+        runs = list(csv.DictReader(file))
+    assert len(runs) == 6
+    assert {run["hold_out"] for run in runs} == {"north", "west"}
+    assert (root / "table.md").read_text().startswith("# clinic.csv: accuracy on held-out domains")
+    assert len(all_runs(root)) == 6
+
+
+def test_a_second_time_nothing_is_trained_and_the_table_is_the_same(compared, data, monkeypatch):
+    root, first = compared
+    before = (root / "table.md").read_bytes()
+    no_training(monkeypatch)
+    done = compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root)
+    assert done.code == 0, done
+    assert "6 trainings (2 hold-outs x 3 methods x 1 seed), 6 of them done already" in done.out
+    assert done.out.splitlines()[2:] == first.out.splitlines()[2:]
+    assert done.err == ""
+    assert (root / "table.md").read_bytes() == before
+
+
+def test_more_seeds_train_only_what_is_new(compared, data, tmp_path):
+    root = tmp_path / "runs"
+    shutil.copytree(compared[0], root)
+    done = compare(data, "--hold-out", "north,west", "--methods", "erm", "--seeds", 2, "--out", root)
+    assert done.code == 0, done
+    assert "4 trainings (2 hold-outs x 1 method x 2 seeds), 2 of them done already" in done.out
+    assert [line.split(":")[0] for line in done.err.splitlines() if line.startswith("[")] == [
+        "[3/4] ERM, north held out, seed 1",
+        "[4/4] ERM, west held out, seed 1",
+    ]
+
+
+def test_trainings_that_others_stand_on_are_counted(data):
+    done = compare(data, "--hold-out", "north", "--methods", "linear", "--out", "runs")
+    assert done.code == 0, done
+    assert "2 trainings (1 hold-out x 1 method x 1 seed, and those that they stand on)" in done.out
+    assert "retrained linear head" in done.out
+
+
+def test_the_runs_lie_in_a_folder_called_like_the_data(data):
+    assert compare(data, "--hold-out", "north", "--methods", "erm").code == 0
+    assert len(all_runs(Path("runs") / "clinic")) == 1
+
+
+def test_many_domains_are_held_out_in_folds_and_that_is_said(tmp_path):
+    lines = [f"{row * 0.37 % 5:.2f},s{row % 33},{'ab'[row // 33 % 2]}" for row in range(33 * 4)]
+    (tmp_path / "many.csv").write_text("\n".join(["dose,site,kind", *lines]) + "\n")
+    done = call("compare", tmp_path / "many.csv", "--target", "kind", "--domain", "site", *SHORT, "--methods", "erm")
+    assert done.code == 0, done
+    assert "33 domains are many: they are held out in folds" in done.out
+    assert len(all_runs("runs/many")) == 5
+
+
+def test_folds_keep_their_names(data):
+    done = compare(data, "--hold-out", "folds:2", "--methods", "erm", "--out", "runs")
+    assert done.code == 0, done
+    assert {run.result()["hold_out"] for run in all_runs("runs")} == {"fold 1", "fold 2"}
+    assert "fold 1" in Path("runs/table.md").read_text()
+
+
+def test_vectors_and_images_are_compared_too(tmp_path):
+    rng = np.random.default_rng(0)
+    site, label = np.arange(60) % 3, np.arange(60) // 3 % 2
+    inputs = (rng.normal(size=(60, 3)) + label[:, None]).astype(np.float32)
+    np.savez(tmp_path / "vectors.npz", X=inputs, y=label, domain=site)
+    for place in range(12):
+        folder = tmp_path / "pets" / "abc"[place % 3] / ("cat", "dog")[place // 3 % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(256, size=(8, 8, 3), dtype=np.uint8)).save(folder / f"{place}.png")
+    for what, hold_out in ((tmp_path / "vectors.npz", "1"), (tmp_path / "pets", "b")):
+        done = call("compare", what, *SHORT, "--hold-out", hold_out, "--methods", "erm,gdu[num_bases=2,basis_size=2]",
+                    "--batch-size", 4, "--validation", 0.5)  # fmt: skip
+        assert done.code == 0, done
+        assert Path("runs", what.stem, f"gates-{hold_out}.png").exists()
+
+
+def test_patience_0_is_without_end_and_other_options_reach_the_training(data):
+    done = compare(data, "--hold-out", "north", "--methods", "erm", "--patience", 0, "--class-weights", "--rate", 0.1,
+                   "--schedule", "constant", "--out", "runs")  # fmt: skip
+    assert done.code == 0, done
+    (run,) = all_runs("runs")
+    training = run.recipe()["training"]
+    assert training["patience"] is None
+    assert (training["class_weights"], training["rate"], training["schedule"]) == (True, 0.1, "constant")
+    assert (training["epochs"], training["batch_size"]) == (1, 64)
+
+
+# -- stopped -----------------------------------------------------------------------------------------------------------
+
+
+def test_stopped_it_shows_what_is_done_keeps_it_and_goes_on(data, monkeypatch):
+    asked = ("--hold-out", "north,west", "--methods", "erm,gdu[num_bases=2]", "--out", "runs")
+    with monkeypatch.context() as patch:
+        interrupted_at(patch, 3)
+        done = compare(data, *asked)
+    assert done.code == 130
+    assert "4 trainings" in done.out
+    assert "north" in done.out
+    assert done.out.splitlines()[-1] == "stopped; what is done is kept, and the same command goes on where it was"
+    assert Path("runs/table.md").exists()
+    finished = [run for run in all_runs("runs") if run.done]
+    assert [run.result()["hold_out"] for run in finished] == ["north", "north"]
+    again = compare(data, *asked)
+    assert again.code == 0, again
+    assert "4 trainings (2 hold-outs x 2 methods x 1 seed), 2 of them done already" in again.out
+    assert [line.split(",")[0] for line in again.err.splitlines() if line.startswith("[")] == [
+        "[3/4] ERM",
+        "[4/4] GDU [num_bases=2]",
+    ]
+    assert len([run for run in all_runs("runs") if run.done]) == 4
+
+
+def test_stopped_before_anything_is_done_it_says_so(data, monkeypatch):
+    interrupted_at(monkeypatch, 1)
+    done = compare(data, "--hold-out", "north", "--methods", "erm", "--out", "runs")
+    assert done.code == 130
+    assert done.out.splitlines()[-1].startswith("stopped before the first training was done; the same command goes on")
+    assert not Path("runs/table.md").exists()
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--hold-out", "nort"], ["no domain 'nort' to hold out; did you mean 'north'?"]),
+        (["--hold-out", "folds:9"], ["the number of folds must be a whole number from 2 to 3"]),
+        (["--methods", "erm,gduu"], ["--methods: there is no method 'gduu'; did you mean 'gdu'?"]),
+        (["--methods", "gdu[gate=cosin]"], ["gate must be one of", "did you mean 'cosine'?"]),
+        (["--methods", "gdu[num_base=3]"], ["num_base is not known; did you mean 'num_bases'?"]),
+        (["--methods", "gdu,"], ["cannot be read; write it as gdu,erm"]),
+        (["--body", "mpl"], ["--body: there is no body 'mpl'; did you mean 'mlp'?"]),
+        (["--body", "small"], ["'small' takes images", "mlp, identity"]),
+        (["--validation", 2], ["validation must lie between 0 and 1"]),
+        (["--epochs", 0], ["epochs must be a whole number of at least 1, got 0"]),
+        (["--patience", -1], ["patience must be"]),
+        (["--optimizer", "adamm"], ["optimizer must be one of", "did you mean"]),
+        (["--precision", "33"], ["precision must be one of"]),
+        (["--device", "tpu"], ["the device must be auto, cpu or cuda, got 'tpu'"]),
+        (["--domain", "sight"], ["no column 'sight' (--domain)", "did you mean 'site'?"]),
+    ],
+    ids=lambda part: " ".join(map(str, part)) if part[0].startswith("--") else "",
+)
+def test_what_makes_no_sense_is_refused_and_no_folder_is_made(data, options, words):
+    assert_refused(compare(data, *options), *words)
+    assert list(Path().iterdir()) == []
+
+
+def test_options_that_are_no_numbers_exit_with_2(data):
+    for options in (("--seeds", 0), ("--seeds", "many"), ("--epochs", "1.5"), ("--colour", "red")):
+        done = compare(data, *options)
+        assert done.code == 2
+        assert "Traceback" not in done.err
+    assert list(Path().iterdir()) == []
+
+
+def test_without_domains_it_says_how_to_name_them(data):
+    done = call("compare", data, "--target", "sick", *SHORT)
+    assert_refused(done, "clinic.csv has no domains to hold out; name the column that holds them (--domain COLUMN)")
+
+
+def test_one_domain_is_not_enough(data, tmp_path):
+    lines = data.read_text().splitlines()
+    (tmp_path / "one.csv").write_text("\n".join([lines[0], *(line for line in lines if ",west," in line)]) + "\n")
+    done = call("compare", tmp_path / "one.csv", *READING, *SHORT)
+    assert_refused(done, "rows of one domain only, 'west'", "add data of another domain")
+    assert list(Path().iterdir()) == []
+
+
+def test_a_run_folder_of_another_version_is_refused(compared, data, tmp_path):
+    root = tmp_path / "runs"
+    shutil.copytree(compared[0], root)
+    run = all_runs(root)[0]
+    changed(run.path / "run.json", format=2)
+    done = compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root)
+    assert_refused(done, str(run.path), "has format 2, this version reads 1; choose another --out, or delete")
+
+
+def test_a_checkpoint_cut_in_half_is_refused_with_the_cure(data, monkeypatch):
+    """One that ``train`` left: it makes the same run."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Watching, "stepped", _stop_at_the_second_step)
+        cut = call("train", data, *READING, "--epochs", 1, "--device", "cpu", "--method", "erm", "--hold-out", "north",
+                   "--batch-size", 16, "--checkpoint-seconds", 0, "--out", "runs")  # fmt: skip
+    assert cut.code == 130
+    (run,) = all_runs("runs")
+    (checkpoint,) = run.checkpoints
+    state = checkpoint / "state.json"
+    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
+    asked = ("--hold-out", "north", "--methods", "erm", "--batch-size", 16, "--out", "runs")
+    assert_refused(compare(data, *asked), str(checkpoint), "delete")
+    shutil.rmtree(checkpoint)
+    assert compare(data, *asked).code == 0
+    assert run.done
+
+
+def _stop_at_the_second_step(self: Watching, step: int, steps: int) -> None:
+    if step == 2:
+        raise KeyboardInterrupt
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(data):
+    Path("file").write_text("in the way")
+    for out in ("file", "file/runs"):
+        assert_refused(compare(data, "--methods", "erm", "--out", out), "file is a file, and runs go into a folder")
+    assert Path("file").read_text() == "in the way"

@@ -1,0 +1,177 @@
+"""How far trainings are, as a person sees it: a line each, or bars with the time left."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gated_domains.cli import watching
+from gated_domains.cli.watching import Watching, _duration
+from gated_domains.experiments.run_folder import RunFolder
+from made_runs import recipe
+
+FOLDER = RunFolder(Path("runs") / "0a1b2c3d4e5f")
+RESULT: dict[str, Any] = {
+    "metric": "accuracy",
+    "test": {"by_domain": {"north": 0.5, "west": 0.7}},
+    "validation": {"overall": 0.912},
+}
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(watching.time, "monotonic", found)
+    return found
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard error, where nobody watches."""
+    found = io.StringIO()
+    monkeypatch.setattr(watching, "sys", SimpleNamespace(stderr=found))
+    monkeypatch.setenv("COLUMNS", "200")
+    return found
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch, said: io.StringIO) -> io.StringIO:
+    """Standard error, where somebody does."""
+    monkeypatch.setattr(said, "isatty", lambda: True)
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    return said
+
+
+def epoch(number: int, seconds: float) -> dict[str, Any]:
+    return {"epoch": number, "seconds": seconds, "validation": {"metric": "accuracy", "overall": 0.5}}
+
+
+def test_a_line_a_training_says_which_it_was_and_what_came_of_it(said):
+    chosen = recipe("gdu", settings={"num_bases": 8}, seed=3)
+    with Watching([chosen], done=2) as watcher:
+        watcher.run_began(chosen, FOLDER, epochs=1)
+        watcher.epoch_ended(epoch(0, 1.0))
+        watcher.run_ended(chosen, FOLDER, RESULT)
+    first, second = said.getvalue().splitlines()
+    assert first == "an epoch takes 1.0 s: at most 1.0 s for all trainings"
+    assert second == "[3/3] GDU [num_bases=8], north held out, seed 3: validation 91.2, held out 60.0; done"
+
+
+def test_with_nothing_held_out_no_score_is_made_up(said):
+    chosen = recipe("erm", hold_out=None)
+    with Watching([chosen]) as watcher:
+        watcher.run_began(chosen, FOLDER, epochs=1)
+        watcher.epoch_ended(epoch(0, 1.0))
+        watcher.run_ended(chosen, FOLDER, {**RESULT, "test": None})
+    assert said.getvalue().splitlines()[-1] == "[1/1] ERM, all domains, seed 0: validation 91.2; done"
+
+
+def test_the_time_for_all_is_said_once_from_the_first_epoch(said, clock):
+    todo = [recipe("erm", seed=seed) for seed in range(3)]
+    with Watching(todo) as watcher:
+        watcher.run_began(todo[0], FOLDER, epochs=10)
+        for number in range(3):
+            watcher.epoch_ended(epoch(number, 6.0 * (number + 1)))
+    assert said.getvalue().splitlines() == ["an epoch takes 6.0 s: at most 3 min for all trainings"]
+
+
+def test_a_short_first_epoch_mostly_warms_up_and_is_not_taken(said, clock):
+    todo = [recipe("erm")]
+    with Watching(todo) as watcher:
+        watcher.run_began(todo[0], FOLDER, epochs=10)
+        watcher.epoch_ended(epoch(0, 3.0))
+        assert said.getvalue() == ""
+        watcher.epoch_ended(epoch(1, 3.5))
+    assert said.getvalue().splitlines() == ["an epoch takes 0.5 s: at most 5.0 s for all trainings"]
+
+
+def test_a_training_that_goes_on_does_not_take_all_its_past_for_one_epoch(said, clock):
+    todo = [recipe("erm")]
+    with Watching(todo) as watcher:
+        watcher.run_began(todo[0], FOLDER, epochs=10)
+        watcher.epoch_ended(epoch(7, 16.0))
+    assert said.getvalue().startswith("an epoch takes 2.0 s")
+
+
+def test_what_is_left_follows_from_how_long_trainings_of_a_kind_took(said, clock):
+    todo = [recipe(method, seed=seed) for seed in (0, 1) for method in ("gdu", "erm")]
+    with Watching(todo) as watcher:
+        for chosen, seconds in zip(todo, (20.0, 4.0, 20.0, 4.0), strict=True):
+            watcher.run_began(chosen, FOLDER, epochs=2)
+            watcher.epoch_ended(epoch(0, 10.0))
+            clock.now += seconds
+            watcher.run_ended(chosen, FOLDER, RESULT)
+    left = [line.rsplit("; ")[-1] for line in said.getvalue().splitlines() if line.startswith("[")]
+    # One GDU and two ERM, of which nothing is known yet; then one of each, known; then the last.
+    assert left == ["about 60 s left", "about 24 s left", "about 4.0 s left", "done"]
+
+
+def test_a_training_that_had_only_to_be_written_down_tells_no_time(said):
+    """Cut off after its last epoch, it has none to tell of when it goes on."""
+    todo = [recipe("erm", seed=seed) for seed in (0, 1)]
+    with Watching(todo) as watcher:
+        for chosen in todo:
+            watcher.run_began(chosen, FOLDER, epochs=3)
+            watcher.run_ended(chosen, FOLDER, RESULT)
+    first, second = said.getvalue().splitlines()
+    assert first.endswith("held out 60.0")
+    assert second.endswith("held out 60.0; done")
+
+
+def test_on_a_screen_there_are_bars_with_labels_letter_by_letter(screen):
+    chosen = recipe("gdu", settings={"num_bases": 8}, hold_out="[/]north[red]")
+    with Watching([chosen]) as watcher:
+        watcher.run_began(chosen, FOLDER, epochs=2)
+        watcher.stepped(5, 10)
+        watcher.epoch_ended(epoch(0, 9.0))
+        assert watcher.progress is not None
+        watcher.progress.refresh()
+        watcher.run_ended(chosen, FOLDER, RESULT)
+    shown = screen.getvalue()
+    assert "GDU [num_bases=8], [/]north[red] held out, seed 0" in shown
+    assert "validation 50.0" in shown
+    assert "[1/1]" not in shown  # the bars say it
+
+
+def test_the_bars_go_away_when_a_training_is_stopped(screen):
+    def stopped() -> None:
+        with Watching([recipe("erm")]) as watcher:
+            watcher.run_began(recipe("erm"), FOLDER, epochs=2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert screen.getvalue().endswith("\x1b[2K")
+    assert "\x1b[?25h" in screen.getvalue()  # the cursor is back
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (10, "10 s"),
+        (99.4, "99 s"),
+        (100, "2 min"),
+        (5_900, "98 min"),
+        (7_200, "2.0 h"),
+    ],
+)
+def test_a_time_is_said_as_exactly_as_it_is_known(seconds, words):
+    assert _duration(float(seconds)) == words
