@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gated_domains.data import load_data
+from gated_domains.experiments import read_recipe
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -34,6 +35,21 @@ def test_the_page_on_data_reads_splits_and_batches(heart):
         exec(block, world)
     assert world["heart"].class_names == ("0", "1 or 2 or 3 or 4")
     assert world["batch"].inputs.shape[1:] == (1,)
+
+
+def test_the_page_on_comparing_trains_and_finds_its_run(heart):
+    world: dict[str, object] = {}
+    for block in blocks("compare.md", "python"):
+        exec(block, world)
+    assert world["run"].result()["test"]["by_domain"].keys() == {"cleveland"}
+    assert world["model"].schema.class_names == ("0", "1 or 2 or 3 or 4")
+
+
+def test_its_recipe_is_one(heart):
+    (recipe,) = blocks("compare.md", "yaml")
+    (heart / "heart-gdu.yaml").write_text(recipe)
+    read = read_recipe("heart-gdu.yaml")
+    assert (read.method.name, read.training.ema, read.hold_out) == ("gdu", 0.999, "cleveland")
 
 
 def test_its_card_is_read(heart):
