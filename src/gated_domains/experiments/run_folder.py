@@ -21,10 +21,10 @@ from gated_domains.data.npz import read_arrays
 from gated_domains.experiments.hashing import canonical, run_hash
 from gated_domains.experiments.json_files import jsonable, parsed_json, read_json, write_json
 from gated_domains.experiments.locks import only_worker
+from gated_domains.reports.results import FORMAT
+from gated_domains.reports.results import RESULT_FILE as RESULT
 
-FORMAT = 1
 RUN = "run.json"
-RESULT = "result.json"
 METRICS = "metrics.jsonl"
 PREDICTIONS = "predictions.npz"
 

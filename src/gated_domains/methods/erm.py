@@ -22,7 +22,21 @@ class ERMSettings(Settings):
     activation: Literal["none", "tanh"] = "none"
 
 
-class ERM(Method):
+class Plain(Method):
+    """A method without gates: its logits are all there is to train and to read."""
+
+    def logits(self, inputs: Tensor) -> Logits:
+        """The network's outputs."""
+        raise NotImplementedError
+
+    def objective(self, batch: DomainBatch) -> Terms:
+        return {"task": self.task.loss(self.logits(batch.inputs), batch.targets)}
+
+    def predict(self, inputs: Tensor) -> Prediction:
+        return Prediction(self.task.read(self.logits(inputs)))
+
+
+class ERM(Plain):
     """``mean_i loss(W f(x_i) + b, y_i)`` over all sources at once (Vapnik, 1998)."""
 
     name = "erm"
@@ -44,12 +58,6 @@ class ERM(Method):
         """The head's outputs."""
         outputs = self.head(self.backbone(inputs).features)
         return Logits(torch.tanh(outputs) if self.tanh else outputs)
-
-    def objective(self, batch: DomainBatch) -> Terms:
-        return {"task": self.task.loss(self.logits(batch.inputs), batch.targets)}
-
-    def predict(self, inputs: Tensor) -> Prediction:
-        return Prediction(self.task.read(self.logits(inputs)))
 
 
 class RetrainedLinear(ERM):

@@ -14,7 +14,7 @@ from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.layer.experts import LinearExperts
 from gated_domains.layer.tasks import Task
-from gated_domains.methods.erm import ERM, ERMSettings
+from gated_domains.methods.erm import ERM, ERMSettings, Plain
 from gated_domains.methods.method import Logits, Method, Mode, Terms
 from gated_domains.methods.prediction import Prediction
 from gated_domains.methods.problem import Problem
@@ -28,7 +28,7 @@ class HeadsSettings(Settings):
     activation: Literal["none", "tanh"] = "tanh"
 
 
-class ERMEnsemble(Method):
+class ERMEnsemble(Plain):
     """``1/M sum_j tanh(W_j f(x) + b_j)``: M heads on one backbone, as the paper's "ERM ensemble"."""
 
     name = "erm-ensemble"
@@ -51,12 +51,6 @@ class ERMEnsemble(Method):
     def logits(self, inputs: Tensor) -> Logits:
         """The mean of the heads."""
         return Logits(self.heads(self.backbone(inputs).features).mean(-2))
-
-    def objective(self, batch: DomainBatch) -> Terms:
-        return {"task": self.task.loss(self.logits(batch.inputs), batch.targets)}
-
-    def predict(self, inputs: Tensor) -> Prediction:
-        return Prediction(self.task.read(self.logits(inputs)))
 
 
 class MembersSettings(ERMSettings):

@@ -14,7 +14,7 @@ from typing import Any
 from gated_domains.data.errors import DataError, decoding
 
 FORMAT = 1
-"""Of ``result.json``; raised whenever an older reader would misread it."""
+"""Of run folders and their ``result.json``; raised whenever an older reader would misread one."""
 RESULT_FILE = "result.json"
 
 
