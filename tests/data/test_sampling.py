@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.sampling import SAMPLERS, DomainBalanced, InOrder, Sampler, Shuffled
+from gated_domains.data.sampling import DomainBalanced, DomainBlocks, InOrder, Sampler, Shuffled, sampler_for
 
 ROWS = np.arange(100, 143)
 
@@ -64,6 +63,8 @@ def makers():
     return {
         "plain": lambda seed: Shuffled(ROWS, 8, seed=seed),
         "balanced": lambda seed: DomainBalanced(ROWS, DOMAINS, 8, seed=seed),
+        "groups": lambda seed: DomainBlocks(ROWS, DOMAINS, 8, blocks=2, seed=seed),
+        "single": lambda seed: DomainBlocks(ROWS, DOMAINS, 8, blocks=1, seed=seed),
     }
 
 
@@ -148,11 +149,55 @@ def test_only_the_rows_asked_for_are_used_and_their_domains_looked_up():
     assert Counter(DOMAINS[used].tolist())[0] == Counter(DOMAINS[used].tolist())[2]
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_every_named_sampler_is_made_over_a_data_set(name):
-    dataset = DomainDataset.from_arrays(np.eye(40), np.arange(40) % 2, np.arange(40) % 4)
-    sampler = SAMPLERS[name].over(dataset, np.arange(30), batch_size=8, seed=0)
-    assert len(sampler) == len(epoch(sampler)) == 3
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=9),
+    st.integers(1, 50),
+    st.integers(1, 6),
+    st.integers(0, 3),
+)
+def test_blocks_are_of_one_domain_and_one_size_and_no_domain_has_two_in_a_batch(sizes, size, blocks, seed):
+    domains = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)) * 2, sizes))
+    sampler = DomainBlocks(np.arange(len(domains)), domains, size, blocks=blocks, seed=seed)
+    assert sampler.blocks == min(blocks, len(sizes), size)
+    turns = []
+    for batch in epoch(sampler):
+        assert len(batch) <= max(size, 1)
+        found = np.array(batch).reshape(sampler.blocks, -1)
+        assert all(len({int(domains[row]) for row in block}) == 1 for block in found)
+        turns.append([int(domains[block[0]]) for block in found])
+        assert len(set(turns[-1])) == sampler.blocks
+    used = Counter(domain for batch in turns for domain in batch)
+    counts = [used[2 * domain] for domain in range(len(sizes))]
+    assert max(counts) - min(counts) <= 1  # each once before any again
+
+
+def test_a_domain_in_blocks_goes_through_all_its_rows_before_any_again():
+    domains = np.repeat([0, 1], [10, 200])
+    batches = epoch(DomainBlocks(np.arange(210), domains, 8, blocks=2, seed=0))
+    used = [row for batch in batches for row in batch if row < 10]
+    assert len(used) > 20
+    assert sorted(used[:10]) == sorted(used[10:20]) == list(range(10))
+
+
+def test_which_domain_has_which_block_changes():
+    domains = np.arange(300) % 3
+    first = [domains[batch[0]] for batch in epoch(DomainBlocks(np.arange(300), domains, 9, blocks=3, seed=0))]
+    assert len(set(first)) == 3
+
+
+SAMPLINGS = {"plain": None, "balanced": None, "groups": 4, "single": 1}
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_every_sampling_is_made_by_its_name(name):
+    sampler = sampler_for(name, np.arange(32), domains=np.arange(40) % 4, batch_size=8, seed=0)
+    assert len(sampler) == len(epoch(sampler)) == 4
+    assert sampler.blocks == SAMPLINGS[name]
+
+
+def test_an_unknown_sampling_is_refused_with_the_nearest_known():
+    with pytest.raises(DataError, match=r"no sampling 'singel'.*'single'"):
+        sampler_for("singel", ROWS, domains=DOMAINS, batch_size=8, seed=0)
 
 
 @pytest.mark.parametrize("make", [InOrder, lambda rows, size: Shuffled(rows, size, seed=0)])
@@ -172,6 +217,10 @@ def test_balanced_sampling_without_domains_is_refused_with_the_cure():
         DomainBalanced(ROWS[:0], DOMAINS, 8, seed=0)
     with pytest.raises(DataError, match=r"row 142.*50 domains"):
         DomainBalanced(ROWS, DOMAINS[:50], 8, seed=0)
+    with pytest.raises(DataError, match=r"domain.*--domain.*plain"):
+        DomainBlocks(ROWS, None, 8, blocks=2, seed=0)
+    with pytest.raises(DataError, match="got 0 domains a batch"):
+        DomainBlocks(ROWS, DOMAINS, 8, blocks=0, seed=0)
 
 
 @pytest.mark.parametrize("make", makers().values(), ids=makers())

@@ -12,7 +12,7 @@ from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.sampling import DomainBalanced, InOrder, Sampler, Shared, Shuffled
+from gated_domains.data.sampling import DomainBalanced, DomainBlocks, InOrder, Sampler, Shared, Shuffled
 
 ROWS = np.arange(100, 143)
 
@@ -40,6 +40,22 @@ def test_the_parts_of_a_batch_are_equal_and_together_the_batch(world, epoch, bat
             assert {len(part) for part in mine} == {len(whole) // world}
             kept = len(whole) - len(whole) % world
             assert sorted(np.concatenate(mine)) == sorted(whole[:kept])
+
+
+def test_blocks_are_shared_block_by_block():
+    sampler = DomainBlocks(ROWS, np.arange(200) % 3, 24, blocks=3, seed=3)
+    ranks = parts(sampler, 3)  # 8 rows a block: 2 for each of the three, and 2 left out
+    assert Shared(sampler, 0, 3).blocks == 3
+    for whole, *mine in zip(sampler.batches(0), *ranks, strict=True):
+        for block in range(3):
+            shares = [part.reshape(3, 2)[block] for part in mine]
+            assert sorted(np.concatenate(shares)) == sorted(whole.reshape(3, 8)[block, :6])
+
+
+def test_a_block_with_fewer_rows_than_processes_is_refused_with_the_cure():
+    sampler = DomainBlocks(ROWS, np.arange(200) % 3, 3, blocks=3, seed=0)
+    with pytest.raises(DataError, match="a domain's block of 1 rows cannot be shared by 2 processes"):
+        next(Shared(sampler, 0, 2).batches())
 
 
 def test_one_process_alone_has_every_batch_whole():

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from gated_domains.data.like import NewData, Schema, read_like, schema_of
     from gated_domains.data.loading import DATASETS, load_data
     from gated_domains.data.readers.reading import Reading
-    from gated_domains.data.sampling import SAMPLERS, DomainBalanced, InOrder, Shared, Shuffled
+    from gated_domains.data.sampling import DomainBalanced, DomainBlocks, InOrder, Shared, Shuffled, sampler_for
     from gated_domains.data.splits import HoldOut, all_sources, hold_outs
     from gated_domains.data.synthetic import Mixture
 
 # Imported when first asked for: batches bring torch, which reading and checking data do without.
 _HOMES = {
     "DATASETS": "loading",
-    "SAMPLERS": "sampling",
     "DataError": "errors",
     "DomainBalanced": "sampling",
     "DomainBatch": "batches",
+    "DomainBlocks": "sampling",
     "DomainDataset": "dataset",
     "HoldOut": "splits",
     "InOrder": "sampling",
@@ -40,15 +40,16 @@ _HOMES = {
     "load_data": "loading",
     "place": "batches",
     "read_like": "like",
+    "sampler_for": "sampling",
     "schema_of": "schema",
 }
 
 __all__ = [
     "DATASETS",
-    "SAMPLERS",
     "DataError",
     "DomainBalanced",
     "DomainBatch",
+    "DomainBlocks",
     "DomainDataset",
     "HoldOut",
     "InOrder",
@@ -65,6 +66,7 @@ __all__ = [
     "load_data",
     "place",
     "read_like",
+    "sampler_for",
     "schema_of",
 ]
 

@@ -37,6 +37,8 @@ class DomainBatch:
     inputs: Shaped[Tensor, "batch ..."]
     targets: Shaped[Tensor, "batch ..."]
     domains: Int64[Tensor, "batch"] | None
+    blocks: int | None = None
+    """Into how many blocks of one size it falls, the rows of each of one domain; None where it falls into none."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -51,11 +53,21 @@ class DomainBatch:
 
     def without_domains(self) -> DomainBatch:
         """The batch as it is where nobody knows the domains."""
-        return replace(self, domains=None)
+        return replace(self, domains=None, blocks=None)
+
+    def parts(self) -> list[DomainBatch]:
+        """The batch domain by domain: its blocks, or where there are none the rows of each domain that it has."""
+        if self.domains is None:
+            return [self]
+        if self.blocks is not None:
+            cut = [tensor.chunk(self.blocks) for tensor in (self.inputs, self.targets, self.domains)]
+            return [DomainBatch(inputs, targets, own, 1) for inputs, targets, own in zip(*cut, strict=True)]
+        mine = (self.domains == domain for domain in self.domains.unique())
+        return [DomainBatch(self.inputs[own], self.targets[own], self.domains[own], 1) for own in mine]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> DomainBatch:
         domains = None if self.domains is None else change(self.domains)
-        return DomainBatch(change(self.inputs), change(self.targets), domains)
+        return DomainBatch(change(self.inputs), change(self.targets), domains, self.blocks)
 
 
 def place(
@@ -126,12 +138,17 @@ class Samples(ABC):
             raise DataError(f"{self.name} was read without targets; nothing can be learned from it, nor scored")
         return self._targets
 
-    def batches(self, sampler: Sampler, epoch: int = 0, *, start: int = 0) -> Iterator[DomainBatch]:
-        """The batches of an epoch from the ``start``-th on, in the sampler's order."""
-        targets = self.targets
+    def batches(
+        self, sampler: Sampler, epoch: int = 0, *, start: int = 0, groups: Tensor | None = None
+    ) -> Iterator[DomainBatch]:
+        """The batches of an epoch from the ``start``-th on, in the sampler's order.
+
+        ``groups``, of all rows and on the device, stand for the domains where they are given.
+        """
+        targets, known = self.targets, self.domains if groups is None else groups
         for inputs, pick in self._picked(sampler, epoch, start):
-            domains = None if self.domains is None else self.domains.index_select(0, pick)
-            yield DomainBatch(inputs, targets.index_select(0, pick), domains)
+            domains = None if known is None else known.index_select(0, pick)
+            yield DomainBatch(inputs, targets.index_select(0, pick), domains, sampler.blocks)
 
     def input_batches(self, sampler: Sampler, epoch: int = 0, *, start: int = 0) -> Iterator[Tensor]:
         """The inputs of these batches alone: all that a prediction needs."""

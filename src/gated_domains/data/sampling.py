@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.inputs import Rows
+
+Sampling = Literal["plain", "balanced", "groups", "single"]
+"""How training batches may be made up: rows as they fall, equal shares of every domain, blocks of a few, one domain."""
 
 
 @runtime_checkable
 class Sampler(Protocol):
     """The rows of the batches of an epoch. Asked twice for the same epoch, it gives the same."""
+
+    @property
+    def blocks(self) -> int | None:
+        """Into how many blocks of one size a batch falls, the rows of each of one domain; None: into none."""
+        ...
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -27,6 +34,8 @@ class Sampler(Protocol):
 
 class InOrder:
     """Every row once, as they come; the last batch may be short. For evaluation."""
+
+    blocks = None
 
     def __init__(self, rows: Rows, batch_size: int) -> None:
         _check(rows, batch_size)
@@ -46,14 +55,11 @@ class Shuffled:
     of one or two (batch norm, kernel means) do harm.
     """
 
+    blocks = None
+
     def __init__(self, rows: Rows, batch_size: int, *, seed: int, drop_last: bool = True) -> None:
         _check(rows, batch_size, seed)
         self.rows, self.batch_size, self.seed, self.drop_last = rows, batch_size, seed, drop_last
-
-    @classmethod
-    def over(cls, dataset: DomainDataset, rows: Rows, *, batch_size: int, seed: int) -> Shuffled:
-        """The sampler over these rows of a data set."""
-        return cls(rows, batch_size, seed=seed)
 
     def __len__(self) -> int:
         whole = max(1, len(self.rows) // self.batch_size)
@@ -74,37 +80,19 @@ class DomainBalanced:
     ``domains`` holds the domain of every row of the data set, not of the chosen ``rows`` alone.
     """
 
+    blocks = None
+
     def __init__(self, rows: Rows, domains: Rows | None, batch_size: int, *, seed: int) -> None:
         _check(rows, batch_size, seed)
-        if domains is None:
-            raise DataError(
-                "equal shares of every domain need domains, and the data has none; "
-                "name the column that holds them (--domain), or choose plain sampling"
-            )
-        if rows.max() >= len(domains):
-            raise DataError(f"row {rows.max()} is asked for but there are {len(domains):,} domains, one for each row")
         self.batch_size, self.seed = min(batch_size, len(rows)), seed
-        rows = rows[np.argsort(domains[rows], kind="stable")]
-        self.rows_by_domain = np.split(rows, np.flatnonzero(np.diff(domains[rows])) + 1)
-
-    @classmethod
-    def over(cls, dataset: DomainDataset, rows: Rows, *, batch_size: int, seed: int) -> DomainBalanced:
-        """The sampler over these rows of a data set."""
-        return cls(rows, dataset.domains, batch_size, seed=seed)
+        self.rows_by_domain = _by_domain(rows, domains)
 
     def __len__(self) -> int:
         return sum(len(rows) for rows in self.rows_by_domain) // self.batch_size
 
     def batches(self, epoch: int) -> Iterator[Rows]:
         rng = _random(self.seed, epoch)
-        places = self._places(rng)
-        order = np.empty(places.size, np.int64)
-        # A domain's places, batch after batch, are filled by going through its rows as often as it takes.
-        by_domain = np.argsort(places, axis=None, kind="stable")
-        ends = np.cumsum(np.bincount(places.ravel(), minlength=len(self.rows_by_domain)))[:-1]
-        for rows, mine in zip(self.rows_by_domain, np.split(by_domain, ends), strict=True):
-            order[mine] = _rounds(len(mine), rows, rng)
-        return _cut(order, self.batch_size)
+        return _cut(_filled(self._places(rng), self.rows_by_domain, rng), self.batch_size)
 
     def _places(self, rng: np.random.Generator) -> Rows:
         """The domain of every place in every batch."""
@@ -114,18 +102,48 @@ class DomainBalanced:
         return rng.permuted(np.concatenate([everybody, _turns(len(self), extra, domains, rng)], axis=1), axis=1)
 
 
+class DomainBlocks:
+    """A few domains a batch, as many rows of each, side by side: blocks of one size, each of one domain.
+
+    Domains go round at random, each once before any again, and so do the rows of a domain. Where there are no more
+    domains than ``blocks``, every batch has them all. The batch size is cut down to a multiple of the blocks. A domain
+    with fewer rows than a block has some of them twice in it.
+    """
+
+    def __init__(self, rows: Rows, domains: Rows | None, batch_size: int, *, blocks: int, seed: int) -> None:
+        _check(rows, batch_size, seed)
+        if blocks < 1:
+            raise DataError(f"a batch must have rows of one domain or more, got {blocks} domains a batch")
+        self.rows_by_domain = _by_domain(rows, domains)
+        self.blocks: int | None = min(blocks, len(self.rows_by_domain), batch_size)
+        self.share, self.seed = max(1, min(batch_size, len(rows)) // self.blocks), seed
+
+    def __len__(self) -> int:
+        assert self.blocks is not None
+        return max(1, sum(len(rows) for rows in self.rows_by_domain) // (self.blocks * self.share))
+
+    def batches(self, epoch: int) -> Iterator[Rows]:
+        assert self.blocks is not None
+        rng = _random(self.seed, epoch)
+        turns = _turns(len(self), self.blocks, np.arange(len(self.rows_by_domain)), rng)
+        places = np.repeat(turns, self.share, axis=1)
+        return _cut(_filled(places, self.rows_by_domain, rng), self.blocks * self.share)
+
+
 class Shared:
     """One process's part of every batch of a sampler: row ``rank``, and every ``world``-th after it.
 
     The parts of all processes together are the batch, less what would make them unequal (the batch size should be a
     multiple of the processes), so that the mean of their gradients is the gradient over the batch. ``uneven``, for
     evaluation, keeps every row: parts differ by one row at most, and a process gets no batch where its part is empty.
+    A batch in blocks is shared block by block.
     """
 
     def __init__(self, sampler: Sampler, rank: int, world: int, *, uneven: bool = False) -> None:
         if not 0 <= rank < world:
             raise DataError(f"rank must be 0 to {world - 1}, less than the {world} processes; got {rank}")
         self.sampler, self.rank, self.world, self.uneven = sampler, rank, world, uneven
+        self.blocks = None if uneven else sampler.blocks
 
     def __len__(self) -> int:
         return sum(1 for _ in self.batches(0)) if self.uneven else len(self.sampler)
@@ -137,16 +155,32 @@ class Shared:
                 if len(mine):
                     yield mine
                 continue
-            if len(rows) < self.world:
+            part = len(rows) // (self.blocks or 1)
+            if part < self.world:
+                whole = "a batch" if self.blocks is None else "a domain's block"
                 raise DataError(
-                    f"a batch of {len(rows):,} rows cannot be shared by {self.world:,} processes; "
+                    f"{whole} of {part:,} rows cannot be shared by {self.world:,} processes; "
                     "choose a larger batch size, or fewer processes (--devices)"
                 )
-            yield rows[: len(rows) - len(rows) % self.world][self.rank :: self.world]
+            even = rows.reshape(self.blocks or 1, part)[:, : part - part % self.world]
+            yield even[:, self.rank :: self.world].reshape(-1)
 
 
-SAMPLERS: dict[str, type[Shuffled] | type[DomainBalanced]] = {"plain": Shuffled, "balanced": DomainBalanced}
-"""How training batches may be made up; each is made by ``over(dataset, rows, batch_size=, seed=)``."""
+def sampler_for(
+    sampling: str, rows: Rows, *, domains: Rows | None, batch_size: int, seed: int, blocks: int = 4
+) -> Shuffled | DomainBalanced | DomainBlocks:
+    """Training batches of these rows, made up as ``sampling`` says; ``domains`` are those of all rows of the data set.
+
+    ``blocks`` is how many domains a batch of "groups" has.
+    """
+    if sampling == "plain":
+        return Shuffled(rows, batch_size, seed=seed)
+    if sampling == "balanced":
+        return DomainBalanced(rows, domains, batch_size, seed=seed)
+    if sampling in ("groups", "single"):
+        return DomainBlocks(rows, domains, batch_size, blocks=blocks if sampling == "groups" else 1, seed=seed)
+    known = get_args(Sampling)
+    raise DataError(f"there is no sampling {sampling!r}{did_you_mean(sampling, known)}")
 
 
 def _turns(batches: int, extra: int, domains: Rows, rng: np.random.Generator) -> Rows:
@@ -161,6 +195,29 @@ def _turns(batches: int, extra: int, domains: Rows, rng: np.random.Generator) ->
             waiting = np.concatenate([waiting, first, fresh[~np.isin(fresh, first)]])
         batch[:], waiting = waiting[:extra], waiting[extra:]
     return turns
+
+
+def _by_domain(rows: Rows, domains: Rows | None) -> list[Rows]:
+    """The chosen rows of each domain that has any."""
+    if domains is None:
+        raise DataError(
+            "batches made up by domain need domains, and the data has none; "
+            "name the column that holds them (--domain), or choose plain sampling"
+        )
+    if rows.max() >= len(domains):
+        raise DataError(f"row {rows.max()} is asked for but there are {len(domains):,} domains, one for each row")
+    rows = rows[np.argsort(domains[rows], kind="stable")]
+    return np.split(rows, np.flatnonzero(np.diff(domains[rows])) + 1)
+
+
+def _filled(places: Rows, rows_by_domain: list[Rows], rng: np.random.Generator) -> Rows:
+    """A row for every place, which says of what domain: a domain's rows, gone through as often as it takes."""
+    order = np.empty(places.size, np.int64)
+    by_domain = np.argsort(places, axis=None, kind="stable")
+    ends = np.cumsum(np.bincount(places.ravel(), minlength=len(rows_by_domain)))[:-1]
+    for rows, mine in zip(rows_by_domain, np.split(by_domain, ends), strict=True):
+        order[mine] = _rounds(len(mine), rows, rng)
+    return order
 
 
 def _rounds(count: int, rows: Rows, rng: np.random.Generator) -> Rows:

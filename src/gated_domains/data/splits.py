@@ -90,6 +90,30 @@ def all_sources(
     return _hold_out(dataset, "none", (), ties, validation, seed)
 
 
+def kept_apart(dataset: DomainDataset, held_out: str | None, apart: str, *, validation: float, seed: int) -> HoldOut:
+    """A hold-out whose model is selected on source domains (``apart``; ``a+b`` for two) that do not train.
+
+    All other source rows train. Where the publisher set rows aside, those of the other sources are used nowhere.
+    """
+    names = () if held_out is None else hold_outs(dataset, [held_out], validation=validation, seed=seed)[0].held_out
+    aside = hold_outs(dataset, [apart], validation=validation, seed=seed)[0].held_out
+    if both := set(names) & set(aside):
+        raise DataError(f"{listing(sorted(both))} cannot be held out and validated on; name another source domain")
+    split = hold_outs(dataset, ["+".join([*names, *aside])], validation=validation, seed=seed)[0]
+    selects = np.isin(_domains(dataset)[split.test], [dataset.domain_index(name) for name in aside])
+    train = split.train if dataset.official_test is not None else np.union1d(split.train, split.validation)
+    test = split.test[~selects]
+    return replace(
+        split,
+        name="none" if held_out is None else held_out,
+        held_out=names,
+        train=train,
+        validation=split.test[selects],
+        test=test,
+        unseen_classes=_unseen(dataset, train, test),
+    )
+
+
 def _check_settings(validation: float, seed: int) -> None:
     if not 0 < validation < 1:
         raise DataError(f"validation must lie between 0 and 1, as a share of the source rows; got {validation}")
@@ -242,7 +266,7 @@ def _check_parts(
         )
 
 
-def _unseen(dataset: DomainDataset, train: _Mask, test: _Mask) -> tuple[str, ...]:
+def _unseen(dataset: DomainDataset, train: _Mask | Rows, test: _Mask | Rows) -> tuple[str, ...]:
     if dataset.class_names is None:
         return ()
     return tuple(dataset.class_names[index] for index in np.setdiff1d(dataset.targets[test], dataset.targets[train]))
