@@ -39,9 +39,13 @@ def kmeans(
 ) -> tuple[Float[Tensor, "clusters features"], Int[Tensor, " rows"]]:
     """Centres and labels of the best of several Lloyd runs, each started by k-means++."""
     exact = _exact(check_rows(x, at_least=clusters, purpose=f"k-means with {clusters} clusters"))
-    runs = [_lloyd(exact, _plus_plus(exact, clusters, seed + run), max_iterations) for run in range(restarts)]
+    middle = exact.mean(0)
+    exact = exact - middle
+    norms = exact.square().sum(1)  # once: rows are centred and exact, and a pass over them is what each step costs
+    starts = [_plus_plus(exact, norms, clusters, seed + run) for run in range(restarts)]
+    runs = [_lloyd(exact, norms, start, max_iterations) for start in starts]
     centres, labels, _ = min(runs, key=lambda run: run[2])
-    return centres.to(x.dtype), labels
+    return (centres + middle).to(x.dtype), labels
 
 
 def davies_bouldin(x: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"]) -> float:
@@ -147,26 +151,33 @@ def _exact(x: Tensor) -> Tensor:
     return x if x.device.type == "mps" else x.double()
 
 
-def _plus_plus(x: Tensor, clusters: int, seed: int) -> Tensor:
+def _plus_plus(x: Tensor, norms: Tensor, clusters: int, seed: int) -> Tensor:
     """k-means++: each next centre a row drawn with probability proportional to its squared distance to those so far."""
     generator = torch.Generator().manual_seed(seed)
     first = int(torch.randint(len(x), (1,), generator=generator))
     chosen = [first]
-    nearest = squared_distances(x, x[first : first + 1]).squeeze(-1)
+    nearest = _to_row(x, norms, first)
     for _ in range(clusters - 1):
         shares = nearest.double().cpu().cumsum(0)
         point = float(torch.rand((), generator=generator, dtype=torch.float64)) * float(shares[-1])
         row = min(int(torch.searchsorted(shares, point, right=True)), len(x) - 1)
         chosen.append(row)
-        nearest = torch.minimum(nearest, squared_distances(x, x[row : row + 1]).squeeze(-1))
+        nearest = torch.minimum(nearest, _to_row(x, norms, row))
     return x[torch.tensor(chosen, device=x.device)]
 
 
-def _lloyd(x: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor, float]:
+def _to_row(x: Tensor, norms: Tensor, row: int) -> Tensor:
+    """The squared distance of every row to one of them."""
+    squared = (norms + norms[row] - 2 * (x @ x[row])).clamp_min(0)
+    # What rounding leaves of no distance at all would let a copy of the row be drawn beside it.
+    return squared.masked_fill(squared <= 1e-12 * (norms + norms[row]), 0)
+
+
+def _lloyd(x: Tensor, norms: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor, float]:
     labels = torch.full((len(x),), -1, device=x.device)
     for _ in range(max_iterations):
-        squared = squared_distances(x, centres)
-        distance, assigned = squared.min(1)
+        nearest, assigned = (centres.square().sum(1) - 2 * (x @ centres.T)).min(1)
+        distance = (norms + nearest).clamp_min(0)
         assigned = _without_empty(assigned, distance, len(centres))
         if torch.equal(assigned, labels):
             break
@@ -190,8 +201,8 @@ def _without_empty(labels: Tensor, distance: Tensor, clusters: int) -> Tensor:
 
 
 def _cluster_means(x: Tensor, labels: Tensor, clusters: int) -> Tensor:
-    sums = x.new_zeros(clusters, x.shape[-1]).index_add_(0, labels, x)
-    return sums / torch.bincount(labels, minlength=clusters).clamp_min(1).to(x.dtype).unsqueeze(-1)
+    members = (labels == torch.arange(clusters, device=x.device).unsqueeze(1)).to(x.dtype)
+    return (members @ x) / members.sum(1, keepdim=True).clamp_min(1)
 
 
 def _draw(candidates: Tensor, count: int, generator: torch.Generator) -> Tensor:

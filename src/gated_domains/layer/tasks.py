@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from gated_domains.layer.precision import at_least_float32
+
 
 @runtime_checkable
 class Predicted(Protocol):
@@ -31,6 +33,10 @@ class Task:
     def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
         raise NotImplementedError
 
+    def losses(self, out: Predicted, target: Tensor) -> Float[Tensor, " batch"]:
+        """The loss of each sample, at least in float32; ``loss`` is their mean where every answer is known."""
+        raise NotImplementedError(f"{type(self).__name__} has no loss of single samples")
+
     def read(self, out: Predicted) -> Tensor:
         return out.prediction
 
@@ -48,6 +54,11 @@ class MultiClass(Task):
         weight = None if self.class_weight is None else self.class_weight.to(out.prediction)
         return F.cross_entropy(out.prediction.reshape(-1, out.prediction.shape[-1]), target.flatten(), weight=weight)
 
+    def losses(self, out: Predicted, target: Tensor) -> Float[Tensor, " batch"]:
+        logits = at_least_float32(out.prediction)
+        weight = None if self.class_weight is None else self.class_weight.to(logits)
+        return F.cross_entropy(logits, target, weight=weight, reduction="none")
+
     def read(self, out: Predicted) -> Tensor:
         return out.prediction.softmax(-1)
 
@@ -60,6 +71,13 @@ class MultiLabel(Task):
         known = ~target.isnan()
         terms = F.binary_cross_entropy_with_logits(out.prediction, target.nan_to_num(), reduction="none")
         return (terms * known).sum() / known.sum().clamp_min(1)
+
+    def losses(self, out: Predicted, target: Tensor) -> Float[Tensor, " batch"]:
+        logits = at_least_float32(out.prediction)
+        target = target.to(logits.dtype).reshape(logits.shape)
+        known = ~target.isnan()
+        terms = F.binary_cross_entropy_with_logits(logits, target.nan_to_num(), reduction="none")
+        return ((terms * known).sum(-1) / known.sum(-1).clamp_min(1)).flatten()
 
     def read(self, out: Predicted) -> Tensor:
         return out.prediction.sigmoid()
@@ -78,6 +96,10 @@ class Regression(Task):
     def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
         return F.mse_loss(out.prediction, target.reshape(out.prediction.shape).to(out.prediction.dtype))
 
+    def losses(self, out: Predicted, target: Tensor) -> Float[Tensor, " batch"]:
+        predicted = at_least_float32(out.prediction)
+        return (predicted - target.reshape(predicted.shape).to(predicted.dtype)).square().flatten(1).mean(1)
+
 
 class ProbabilisticRegression(Task):
     """Real numbers with their uncertainty: each expert gives a mean and a scale, the mixture is moment-matched.
@@ -95,6 +117,13 @@ class ProbabilisticRegression(Task):
             raise ValueError("this output carries no variance: build the head with task=ProbabilisticRegression()")
         target = target.reshape(out.prediction.shape).to(out.prediction.dtype)
         return F.gaussian_nll_loss(out.prediction, target, out.variance, full=True)
+
+    def losses(self, out: Predicted, target: Tensor) -> Float[Tensor, " batch"]:
+        if out.variance is None:
+            raise ValueError("this output carries no variance: build the head with task=ProbabilisticRegression()")
+        predicted, variance = at_least_float32(out.prediction), at_least_float32(out.variance)
+        target = target.reshape(predicted.shape).to(predicted.dtype)
+        return F.gaussian_nll_loss(predicted, target, variance, full=True, reduction="none").flatten(1).mean(1)
 
     def moments(self, raw: Float[Tensor, "*lead twice_outputs"]) -> tuple[Tensor, Tensor]:
         """Mean and scale from an expert's raw numbers."""
