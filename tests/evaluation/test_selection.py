@@ -2,35 +2,84 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
+from typing import get_args
 
+import numpy as np
 import pytest
 
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation import METRICS, SELECTION_RULES, DomainScores, Selector
+from gated_domains.evaluation.selection import Evidence, fixed_epoch
+from gated_domains.experiments.recipe import Selection
 
-RULE = SELECTION_RULES["source_validation"]
+# Three classes told by four rows each; domains a and b of different sizes.
+TARGETS = np.repeat([0, 1, 2], 4)
+SAID = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0])
 
 
-def test_the_rule_takes_the_score_over_all_validation_rows() -> None:
-    assert RULE(DomainScores(METRICS["accuracy"], {"a": 0.1, "b": 0.2}, 0.19)) == 0.19
+def evidence(metric: str = "accuracy", by_domain: dict[str, float] | None = None, overall: float = 0.75) -> Evidence:
+    scores = DomainScores(METRICS[metric], by_domain or {"a": 1.0, "b": 0.4}, overall)
+    return Evidence(epoch=3, output=np.eye(3)[SAID], targets=TARGETS, scores=scores)
 
 
-def test_a_smaller_error_is_the_larger_number() -> None:
-    small, large = (RULE(DomainScores(METRICS["rmse"], {"a": value}, value)) for value in (0.5, 0.7))
+def test_there_is_a_rule_for_every_name_that_a_recipe_may_give() -> None:
+    assert set(SELECTION_RULES) == set(get_args(Selection))
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("source_validation", 0.75),
+        ("worst_class", 0.5),
+        ("out_of_domain", 0.7),
+        ("leave_one_source_out", 0.7),
+        ("last", 3.0),
+        ("oracle", 0.7),
+    ],
+)
+def test_what_each_rule_makes_of_an_epoch(name: str, number: float) -> None:
+    assert SELECTION_RULES[name](evidence()) == pytest.approx(number)
+
+
+@pytest.mark.parametrize("name", ["source_validation", "out_of_domain", "leave_one_source_out", "oracle"])
+def test_a_smaller_error_is_the_larger_number(name: str) -> None:
+    small, large = (SELECTION_RULES[name](evidence("rmse", {"a": value}, value)) for value in (0.5, 0.7))
     assert small > large
 
 
-def test_the_rule_is_named_as_it_stands_under_a_table() -> None:
-    assert RULE.label(METRICS["accuracy"]) == "source validation accuracy"
-    assert RULE.label(METRICS["rmse"]) == "source validation root mean squared error"
+def test_there_is_no_worst_class_of_numbers() -> None:
+    scores = DomainScores(METRICS["rmse"], {"a": 1.0}, 1.0)
+    numbers = Evidence(epoch=0, output=np.zeros((3, 1)), targets=np.zeros(3), scores=scores)
+    with pytest.raises(DataError, match="no worst class where a number is predicted"):
+        SELECTION_RULES["worst_class"](numbers)
 
 
-def test_a_rule_is_given_validation_scores_and_nothing_else() -> None:
-    for rule in SELECTION_RULES.values():
-        assert list(inspect.signature(rule).parameters) == ["validation"]
+def test_an_epoch_that_was_chosen_elsewhere_is_the_best_and_carries_the_score_it_was_chosen_by() -> None:
+    rule, selector = fixed_epoch(2, score=0.8), Selector(patience=1)
+    for epoch in range(9):
+        scores = DomainScores(METRICS["accuracy"], {"a": epoch / 10}, epoch / 10)
+        selector.update(epoch, rule(Evidence(epoch=epoch, output=np.eye(3)[SAID], targets=TARGETS, scores=scores)))
+        if selector.stop:
+            break
+    assert (selector.best_epoch, selector.best, epoch) == (2, 0.8, 3)
+
+
+def test_a_rule_is_named_as_it_stands_under_a_table() -> None:
+    said = {name: rule.label(METRICS["accuracy"]) for name, rule in SELECTION_RULES.items()}
+    assert said == {
+        "source_validation": "source validation accuracy",
+        "worst_class": "worst class on source validation",
+        "out_of_domain": "out-of-domain validation accuracy",
+        "leave_one_source_out": "leave-one-source-out accuracy",
+        "last": "the last epoch",
+        "oracle": "ORACLE, by the held-out domain itself: accuracy",
+    }
+
+
+def test_the_oracle_alone_looks_at_held_out_rows() -> None:
+    assert [name for name, rule in SELECTION_RULES.items() if rule.oracle] == ["oracle"]
 
 
 def test_the_best_epoch_is_kept_and_among_equals_the_earlier() -> None:

@@ -9,6 +9,7 @@ import pytest
 from made_results import many, result, results
 
 from gated_domains.data.errors import DataError
+from gated_domains.evaluation import Record, bootstrap, holm, paired, wilcoxon
 from gated_domains.reports import Comparison, RunResult
 from gated_domains.reports.numbers import MethodNumbers, Numbers
 
@@ -188,3 +189,89 @@ def test_nothing_to_compare_is_refused() -> None:
 def test_a_run_with_nothing_held_out_has_no_place_in_the_table() -> None:
     numbers = Comparison([result(), result("gdu", "none", test={})]).numbers
     assert (numbers.hold_outs, len(numbers.rows)) == (("mnist",), 1)
+
+
+# --- what the pairs tell ---
+
+
+def test_tests_and_intervals_are_those_of_the_pairs() -> None:
+    numbers = numbers_of(SCORES)
+    erm, gdu = (row_of(numbers, name).scores for name in ("erm", "gdu"))
+    found = row_of(numbers, "gdu").against
+    assert found is not None
+    assert found.pair == paired(gdu, erm)
+    assert found.wilcoxon == found.wilcoxon_holm == wilcoxon(gdu, erm)
+    assert found.bootstrap == bootstrap(gdu, erm, cluster=lambda key: key[1])
+    assert found.record == Record(5, 0, 1)
+    assert row_of(numbers, "erm").against is None
+
+
+def test_holm_counts_the_methods_that_were_tested_and_no_others() -> None:
+    scores = {
+        **SCORES,
+        "other": {"mnist": [0.95, 0.92], "svhn": [0.70, 0.69], "usps": [0.84, 0.80]},
+        "one pair": {"mnist": [0.9]},
+        "elsewhere": {"cifar": [0.9, 0.8]},
+    }
+    numbers = numbers_of(scores)
+    assert numbers.tested == 2
+    tested = [row_of(numbers, name).against for name in ("gdu", "other")]
+    raw = [found.pair.p_value for found in tested if found is not None]
+    assert [found.holm for found in tested if found is not None] == holm(raw)
+    alone = row_of(numbers, "one pair").against
+    assert alone is not None
+    assert (alone.holm, alone.wilcoxon, alone.bootstrap) == (None, None, None)
+
+
+def test_more_methods_leave_more_of_them_untold_from_the_best() -> None:
+    base = {"a": [0.80, 0.81], "b": [0.82, 0.80], "c": [0.83, 0.85]}
+    near = {"a": [0.79, 0.80], "b": [0.80, 0.80], "c": [0.825, 0.83]}
+    few = {"erm": base, "near": near}
+    many_more = {**few, **{f"near{place}": near for place in range(8)}}
+    assert [row.best for row in numbers_of(few).rows] == [True, False]
+    assert all(row.best for row in numbers_of(many_more).rows)
+
+
+def test_the_plain_form_of_the_baseline_is_the_baseline() -> None:
+    runs = [result("erm", label="ERM + EMA"), result("erm", label="ERM"), result("gdu", label="GDU")]
+    numbers = Comparison(runs).numbers
+    assert numbers.baseline is not None
+    assert numbers.baseline.label == "ERM"
+
+
+# --- groups ---
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "rmse"])
+def test_groups_are_pooled_over_hold_outs_for_every_seed(metric: str) -> None:
+    rng = random.Random(0)
+    runs = [
+        result("erm", hold_out, seed, 0.5, metric=metric, score_by=("user",),
+               by_group={str(user): rng.random() for user in range(10)})
+        for hold_out in ("a", "b")
+        for seed in range(3)
+    ]  # fmt: skip
+    (row,) = Comparison(runs).numbers.rows
+    worst, tenth = [], []
+    for seed in range(3):
+        pooled = sorted(value for run in runs if run.seed == seed for value in run.by_group.values())
+        pooled = pooled if metric == "accuracy" else pooled[::-1]
+        worst.append(pooled[0])
+        tenth.append(pooled[1] + 0.9 * (pooled[2] - pooled[1]))  # 10 % of the way over 19 steps
+    assert row.worst_group is not None
+    assert row.percentile is not None
+    assert (row.worst_group.mean, row.worst_group.std) == pytest.approx((mean(worst), std(worst)))
+    assert (row.percentile.mean, row.percentile.std) == pytest.approx((mean(tenth), std(tenth)))
+
+
+def test_without_groups_nothing_is_said_of_them() -> None:
+    row = row_of(numbers_of(SCORES), "erm")
+    assert (row.worst_group, row.percentile) == (None, None)
+
+
+def test_runs_grouped_in_two_ways_show_no_groups() -> None:
+    runs = [
+        result("erm", score_by=("user",), by_group={"a": 0.5}),
+        result("gdu", score_by=("ward",), by_group={"a": 0.5}),
+    ]
+    assert Comparison(runs).numbers.score_by == ()

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -68,25 +69,66 @@ def boxes(figure: Figure, which: str) -> list:
 
 
 @pytest.mark.parametrize(
-    ("methods", "hold_outs", "seeds"), [(1, 1, 1), (2, 2, 1), (12, 2, 2), (3, 5, 2), (12, 12, 1), (3, 32, 1)]
+    ("methods", "hold_outs", "seeds"),
+    [(1, 1, 1), (2, 2, 1), (12, 2, 2), (3, 5, 2), (17, 5, 5), (9, 7, 1), (3, 32, 1)],
 )
 def test_labels_do_not_overlap(methods: int, hold_outs: int, seeds: int) -> None:
     figure = comparison_figure(Comparison(many(methods, hold_outs, seeds)))
     for labels in boxes(figure, "get_yticklabels"):
         heights = sorted((box.y0, box.y1) for box in labels)
         assert all(below[1] <= above[0] + 1 for below, above in pairwise(heights))
-    titles = sorted((axis.title.get_text() or axis.get_title("left"), axis._left_title) for axis in figure.axes)
     renderer = FigureCanvasAgg(figure).get_renderer()
-    extents = sorted((text.get_window_extent(renderer) for name, text in titles if name), key=lambda box: box.x0)
-    assert all(left.x1 <= right.x0 for left, right in pairwise(extents))
+    titles = [axis._left_title.get_window_extent(renderer) for axis in figure.axes if axis.get_title("left")]
+    in_order = sorted(titles, key=lambda box: (round(box.y0), box.x0))
+    beside = [(left, right) for left, right in pairwise(in_order) if round(left.y0) == round(right.y0)]
+    assert all(left.x1 <= right.x0 for left, right in beside)
+    assert max(box.x1 for box in titles) <= figure.bbox.x1
 
 
 def test_methods_past_the_last_colour_change_their_marker() -> None:
-    figure = comparison_figure(Comparison(many(12, 1, 1)))
+    figure = comparison_figure(Comparison(many(12, 13, 1)))
     looks = {
         (tuple(drawn.get_facecolor()[0]), drawn.get_paths()[0].vertices.shape) for drawn in figure.axes[0].collections
     }
     assert len(looks) == 12
+
+
+def test_many_methods_have_a_line_each_and_a_panel_a_hold_out() -> None:
+    comparison = Comparison(many(9, 3, 2, name="h{}"))
+    figure = comparison_figure(comparison)
+    assert [axis.get_title("left") for axis in figure.axes] == ["mean", "h0", "h1", "h2"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()][:2] == ["ERM", "METHOD1"]
+    for panel, hold_out in enumerate(["h0", "h1", "h2"], start=1):
+        drawn = dots(figure, panel)
+        for place, row in enumerate(comparison.numbers.rows):
+            expected = [100 * run.test[hold_out] for run in row.runs if run.hold_out == hold_out]
+            np.testing.assert_allclose(sorted(drawn[drawn[:, 1] == place, 0]), sorted(expected))
+    means = [100 * value for row in comparison.numbers.rows for value in row.mean_by_seed.values()]
+    np.testing.assert_allclose(sorted(dots(figure, 0)[:, 0]), sorted(means))
+
+
+def test_many_methods_are_held_against_the_baseline_and_coloured_by_what_they_were_told() -> None:
+    runs = [replace(run, uses_domains=run.method == "method3") for run in many(9, 2, 2, name="h{}")]
+    comparison = Comparison(runs)
+    panel = comparison_figure(comparison).axes[1]
+    dashed = [line for line in panel.lines if line.get_linestyle() == "--"]
+    erm = comparison.numbers.rows[0].cells["h0"].mean
+    assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(100 * erm)]
+    colours = [tuple(drawn.get_facecolor()[0][:3]) for drawn in panel.collections]
+    assert len(set(colours)) == 3
+    assert colours.count(colours[3]) == colours.count(colours[0]) == 1
+
+
+def test_of_many_methods_missing_runs_leave_gaps() -> None:
+    runs = [run for run in many(9, 2, 1, name="h{}") if (run.method, run.hold_out) != ("method4", "h1")]
+    figure = comparison_figure(Comparison(runs))
+    assert [len(dots(figure, place)) for place in range(3)] == [8, 9, 8]
+
+
+def test_the_oracle_is_marked_in_the_picture() -> None:
+    figure = comparison_figure(Comparison([result(oracle=True)]))
+    assert figure._suptitle is not None
+    assert "ORACLE" in figure._suptitle.get_text()
 
 
 def test_the_map_is_the_mean_by_domain_with_the_unseen_last() -> None:

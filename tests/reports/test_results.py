@@ -11,7 +11,9 @@ import pytest
 from made_results import result
 
 from gated_domains.data.errors import DataError
+from gated_domains.evaluation.metrics import METRICS
 from gated_domains.reports import RunResult, read_results
+from gated_domains.reports.results import Scores
 
 
 def write(folder: Path, found: RunResult) -> Path:
@@ -51,7 +53,53 @@ def test_the_file_is_what_was_agreed() -> None:
         "parameters": {"trained": 72_042, "all": 72_042},
         "uses_domains": False,
         "notes": [],
+        "score_by": [],
+        "all_metrics": {},
+        "oracle": False,
+        "temperature": 1.0,
     }
+
+
+LATER = ("score_by", "all_metrics", "oracle", "temperature")
+KEPT = {
+    "validation": {"f1": Scores({"usps": 0.9}, 0.9), "accuracy": Scores({"usps": 0.97}, 0.97)},
+    "test": {"f1": Scores({"mnist": 1 / 3}, 0.3), "accuracy": Scores({"mnist": 0.5}, 0.5)},
+}
+
+
+def test_what_came_later_survives_its_file_and_may_be_missing(tmp_path: Path) -> None:
+    found = result(
+        all_metrics=KEPT, oracle=True, temperature=1.7, by_group={"mnist, a": 0.25}, score_by=("domain", "ward")
+    )
+    write(tmp_path / "abc", found)
+    assert read_results(tmp_path) == [found]
+    old = {name: value for name, value in result().as_json().items() if name not in LATER}
+    assert RunResult.from_json(old) == result()
+
+
+def test_a_held_out_domain_may_have_no_score_where_that_is_said(tmp_path: Path) -> None:
+    some = result(hold_out="a+b", test={"a": 0.5}, held_out=("a", "b"), unscored=("b",))
+    none = result(hold_out="b", seed=1, test={}, held_out=("b",), unscored=("b",))
+    write(tmp_path / "some", some)
+    write(tmp_path / "none", none)
+    assert read_results(tmp_path) == [some, none]
+
+
+def test_under_another_metric_a_run_has_its_scores() -> None:
+    found = result(all_metrics=KEPT, by_group={"a": 0.1}, score_by=("ward",)).under(METRICS["f1"])
+    assert (found.metric, found.test, found.validation_overall) == ("f1", {"mnist": 1 / 3}, 0.9)
+    assert (found.by_group, found.score_by) == (None, ())
+    assert found.under(METRICS["accuracy"]).test == {"mnist": 0.5}
+
+
+def test_under_its_own_metric_a_run_stays_as_it_is() -> None:
+    found = result()
+    assert found.under(METRICS["accuracy"]) is found
+
+
+def test_a_run_from_before_there_were_several_metrics_has_its_own_alone() -> None:
+    with pytest.raises(DataError, match="erm-mnist-0 has no macro F1; metrics it was scored by: none but its own"):
+        result().under(METRICS["f1"])
 
 
 def test_whole_numbers_in_json_are_scores_too() -> None:
@@ -151,6 +199,10 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("test", None, r"\['mnist'\] were held out, but"),
         ("test", 3, "result.json"),
         ("parameters", {"trained": 3}, "lacks 'all'"),
+        ("test", {"by_domain": {"mnist": 0.5}, "unscored": ["usps"]}, r"\['mnist'\] were held out, but"),
+        ("test", {"by_domain": {"mnist": 0.5}, "by_group": {"a": "x"}}, "could not convert"),
+        ("all_metrics", {"test": {"f1": {"overall": 1.0}}}, "lacks 'by_domain'"),
+        ("all_metrics", 3, "result.json"),
     ],
 )
 def test_a_field_that_cannot_be_is_refused(field: str, value: object, message: str) -> None:

@@ -15,9 +15,11 @@ from made_results import many, result, results
 from rich.cells import cell_len
 from rich.console import Console
 
+from gated_domains.data.errors import DataError
 from gated_domains.reports import Comparison
 from gated_domains.reports.columns import count_text, p_text, time_text
 from gated_domains.reports.markdown import escaped
+from gated_domains.reports.results import Scores
 from gated_domains.reports.terminal import blocks, shortened
 
 NAN = math.nan
@@ -42,10 +44,14 @@ def markdown_cells(comparison: Comparison) -> list[list[str]]:
 
 def test_the_table_holds_what_was_asked_for() -> None:
     heading, _, erm, gdu = markdown_cells(Comparison(results(SCORES)))
-    assert heading == ["method", "mnist", "svhn", "mean", "worst", "n", "to ERM", "p", "time", "parameters"]
-    assert erm == ["ERM", "91.0 ± 1.4", "62.0 ± 2.8", "76.5 ± 2.1", "62.0 ± 2.8", "2", "–", "–", "12 s", "72.0k"]  # noqa: RUF001
+    told = ["to ERM", "p", "W/T/L", "Wilcoxon p", "bootstrap"]
+    assert heading == ["method", "mnist", "svhn", "mean", "worst", "n", *told, "time", "parameters"]
+    scores = ["91.0 ± 1.4", "62.0 ± 2.8", "76.5 ± 2.1", "62.0 ± 2.8"]
+    assert erm == ["ERM", *scores, "2", "–", "–", "–", "–", "–", "12 s", "72.0k"]  # noqa: RUF001
     assert gdu[:6] == ["GDU", "94.0 ± 1.4", "67.5 ± 2.1", "**80.8 ± 1.8**", "67.5 ± 2.1", "2"]
     assert re.fullmatch(r"\+4\.2 \(\+1\.\d to \+6\.\d\)", gdu[6])
+    assert gdu[8:10] == ["4/0/0", "0.12"]  # 2 of 16 choices of signs are as far out
+    assert re.fullmatch(r"\+3\.\d to \+5\.\d", gdu[10])
 
 
 def test_errors_have_three_significant_digits() -> None:
@@ -152,12 +158,32 @@ def test_nothing_is_cut_or_wider_than_the_terminal(width: int, methods: int, hol
 @pytest.mark.parametrize(("methods", "hold_outs"), [(3, 5), (4, 32)])
 def test_at_every_width_a_block_fits_and_all_columns_are_there(methods: int, hold_outs: int) -> None:
     numbers = Comparison(many(methods, hold_outs, 2)).numbers
-    for width in range(60, 240, 3):
+    for width in range(60, 240, 7):
         found = blocks(numbers, width)
         for block in found:
             widths = [max(cell_len(text) for text in (column.heading, *column.cells)) for column in block]
             assert sum(widths) + 2 * (len(widths) - 1) <= width
-        assert sum(len(column.cells) for block in found for column in block[1:]) == methods * (hold_outs + 7)
+        shown = [column for block in found for column in block[1:]]
+        whole = [column for column in shown if column.kind != "detail"]
+        assert sum(len(column.cells) for column in whole) == methods * (hold_outs + 6)
+        assert len(shown) - len(whole) <= 4
+    assert sum(column.kind == "detail" for block in blocks(numbers, 400) for column in block) == 4
+
+
+def test_details_that_do_not_fit_are_named_and_their_explanation_goes_with_them() -> None:
+    comparison = Comparison(many(3, 5, 2, name="h{}"))
+    wide, narrow = printed(comparison, 250), printed(comparison, 72)
+    assert "Not shown" not in wide
+    assert "bootstrap: 95 % interval" in wide
+    assert "Not shown for want of width" in narrow
+    assert "bootstrap: 95 % interval" not in " ".join(narrow.split())
+    assert "bootstrap" in narrow.split("Not shown")[1]
+
+
+def test_what_the_tests_tell_stands_in_one_block_and_no_column_alone() -> None:
+    runs = [replace(run, by_group={"a": 0.5}, score_by=("user",)) for run in many(17, 6, 2, name="h{}")]
+    last = blocks(Comparison(runs).numbers, 90)[-1]
+    assert [column.heading for column in last[1:4]] == ["to ERM", "p (Holm)", "time"]
 
 
 def test_where_it_fits_it_is_one_table_and_else_several() -> None:
@@ -351,7 +377,166 @@ def test_counts_are_for_people() -> None:
 
 
 def test_small_p_values_are_bounds() -> None:
-    from gated_domains.evaluation import Paired
-
-    found = [p_text(Paired(0.1, 0.1, 0.0, 0.2, p, 5)) for p in (0.57, 0.0496, 0.0004, None)]
+    found = [p_text(p) for p in (0.57, 0.0496, 0.0004, None)]
     assert found == ["0.57", "0.050", "<0.001", "–"]  # noqa: RUF001
+
+
+# --- several methods ---
+
+
+def apart(**gains: float) -> dict[str, dict[str, list[float]]]:
+    """ERM and rivals that are better by so much, and a little more or less by hold-out."""
+    base = [0.7, 0.6, 0.8, 0.7, 0.65, 0.75]
+    wobble = [0.01, -0.01, 0.012, -0.008, 0.009, -0.011]
+    return {
+        name: {f"h{place}": [score + gain + (gain != 0) * wobble[place]] for place, score in enumerate(base)}
+        for name, gain in {"erm": 0.0, **gains}.items()
+    }
+
+
+def test_p_is_corrected_for_the_number_of_methods_and_the_caption_says_for_how_many() -> None:
+    gains = {f"m{place}": 0.013 for place in range(6)}
+    alone, among = Comparison(results(apart(m0=0.013))), Comparison(results(apart(**gains)))
+    first, many_first = (comparison.numbers.rows[1].against for comparison in (alone, among))
+    assert first is not None
+    assert many_first is not None
+    assert first.holm == first.pair.p_value == many_first.pair.p_value
+    assert many_first.holm == pytest.approx(6 * first.holm)
+    assert "p (Holm)" in markdown_cells(among)[0]
+    assert "p" in markdown_cells(alone)[0]
+    assert "Holm's procedure for the 6 methods compared with it" in " ".join(among.caption)
+    assert "Holm" not in " ".join(alone.caption)
+
+
+def test_the_verdict_is_by_the_corrected_p() -> None:
+    gains = {f"m{place}": 0.013 for place in range(6)}
+    assert Comparison(results(apart(m0=0.013))).verdict().endswith("M0 is better.")
+    said = Comparison(results(apart(**gains))).verdict()
+    assert re.search(r"p 0\.\d+ corrected for 6 methods: no difference can be told\.", said)
+    assert "Not told apart from ERM: M0, M1, M2, M3, M4, M5." in said
+
+
+def test_wins_follow_the_direction_of_the_metric() -> None:
+    found = [
+        markdown_cells(Comparison(results(apart(up=0.05), metric=metric)))[3][12] for metric in ("accuracy", "rmse")
+    ]
+    assert found == ["6/0/0", "0/0/6"]
+
+
+def test_csv_and_json_have_every_test_corrected_and_not() -> None:
+    comparison = Comparison(results(apart(one=0.013, two=0.05)))
+    lines = list(csv.DictReader(io.StringIO(comparison.csv())))
+    stored = json.loads(comparison.json())
+    assert stored["tested"] == 2
+    for line, method, row in zip(lines, stored["methods"], comparison.numbers.rows, strict=True):
+        if row.against is None:
+            assert line["holm_p_value"] == line["wins"] == line["bootstrap_low"] == ""
+            assert method["difference"] is None
+            continue
+        assert row.against.bootstrap is not None
+        expected = {
+            "p_value": row.against.pair.p_value,
+            "holm_p_value": row.against.holm,
+            "wilcoxon_p_value": row.against.wilcoxon,
+            "wilcoxon_holm_p_value": row.against.wilcoxon_holm,
+            "bootstrap_low": row.against.bootstrap.low,
+            "bootstrap_high": row.against.bootstrap.high,
+            "wins": row.against.record.wins,
+            "ties": row.against.record.ties,
+            "losses": row.against.record.losses,
+        }
+        assert {name: float(line[name]) for name in expected} == pytest.approx(expected)
+        assert {name: method["difference"][name] for name in expected} == pytest.approx(expected)
+
+
+def test_seventeen_methods_and_six_hold_outs_fit_a_hundred_columns_in_two_blocks() -> None:
+    comparison = Comparison(many(17, 6, 5, name="domain{}"))
+    text = printed(comparison, 100)
+    assert text.count("method ") == 2
+    assert all(cell_len(line.rstrip()) <= 100 for line in text.splitlines())
+    assert len(re.findall(r"\d+\.\d ± \d+\.\d", text)) == 17 * 8
+
+
+# --- the oracle ---
+
+
+def test_the_oracle_is_marked_in_every_form() -> None:
+    comparison = Comparison(results(SCORES, oracle=True, selection="ORACLE, by the held-out domain itself: accuracy"))
+    assert comparison.title.endswith(", selected by ORACLE")
+    assert "‡ ORACLE: selected by the score on the held-out domain itself" in " ".join(comparison.caption)
+    assert [line[0] for line in markdown_cells(comparison)[2:]] == ["ERM ‡", "GDU ‡"]
+    text = printed(comparison)
+    assert "selected by ORACLE" in text.splitlines()[0]
+    assert "GDU ‡" in text
+    assert [line["oracle"] for line in csv.DictReader(io.StringIO(comparison.csv()))] == ["True", "True"]
+    assert {line["oracle"] for line in csv.DictReader(io.StringIO(comparison.runs_csv()))} == {"True"}
+    stored = json.loads(comparison.json())
+    assert stored["oracle"] is True
+    assert stored["methods"][0]["oracle"] is True
+
+
+def test_without_an_oracle_nothing_is_marked() -> None:
+    comparison = Comparison(results(SCORES))
+    for text in (comparison.title, comparison.markdown(), printed(comparison)):
+        assert "‡" not in text
+        assert "ORACLE" not in text
+    assert json.loads(comparison.json())["oracle"] is False
+
+
+def test_calibrated_probabilities_are_said_to_be_so() -> None:
+    runs = [replace(run, temperature=1.0 + place / 4) for place, run in enumerate(results(SCORES))]
+    said = "Probabilities are calibrated: at temperatures of 1.00 to 2.75, fitted on validation rows of the sources."
+    assert said in Comparison(runs).caption
+    assert "calibrated" not in " ".join(Comparison(results(SCORES)).caption)
+
+
+# --- groups, and other metrics ---
+
+
+def test_groups_have_two_columns_where_they_were_scored() -> None:
+    runs = [
+        replace(
+            run, by_group={str(place): run.test[run.hold_out] - place / 100 for place in range(11)}, score_by=("user",)
+        )
+        for run in results(SCORES)
+    ]
+    comparison = Comparison(runs)
+    heading, _, erm, _ = markdown_cells(comparison)
+    assert heading[3:8] == ["mean", "worst", "worst group", "10th pct.", "n"]
+    # Of seed 0, svhn has groups from 0.50 to 0.60, mnist from 0.80 to 0.90: a tenth of 22 lies below 0.521.
+    assert erm[5:7] == ["52.0 ± 2.8", "54.1 ± 2.8"]
+    assert "Groups: by user, 22 of them over all held-out domains." in " ".join(comparison.caption)
+    (line, _) = csv.DictReader(io.StringIO(comparison.csv()))
+    assert float(line["worst_group"]) == pytest.approx(0.52)
+    assert float(line["group_percentile_10"]) == pytest.approx(0.541)
+
+
+def test_one_grid_may_be_shown_under_any_metric_it_was_scored_by() -> None:
+    kept = {
+        "validation": {"auroc": Scores({"usps": 0.99}, 0.99)},
+        "test": {"auroc": Scores({"mnist": 0.8}, 0.8)},
+    }
+    runs = [result("erm", all_metrics=kept), result("gdu", all_metrics=kept)]
+    comparison = Comparison(runs, metric="auroc")
+    assert comparison.title == "digits: AUROC on held-out domains"
+    assert markdown_cells(comparison)[2][1] == "80.0"
+    assert "Model selection: source validation accuracy." in " ".join(comparison.caption)
+    assert Comparison(runs, metric="accuracy").numbers == Comparison(runs).numbers
+    with pytest.raises(DataError, match="erm-mnist-0 has no macro F1; metrics it was scored by: auroc"):
+        Comparison(runs, metric="f1")
+    with pytest.raises(DataError, match="did you mean 'auroc'"):
+        Comparison(runs, metric="aurok")
+
+
+def test_held_out_domains_without_a_score_are_named_and_take_no_part() -> None:
+    kept = {
+        "validation": {"auroc": Scores({"usps": 0.99}, 0.99)},
+        "test": {"auroc": Scores({"mnist": 0.8}, 0.8)},
+    }
+    bare = {"validation": kept["validation"], "test": {}}
+    runs = [result("erm", all_metrics=kept), result("erm", "svhn", all_metrics=bare)]
+    comparison = Comparison(runs, metric="auroc")
+    assert comparison.numbers.hold_outs == ("mnist",)
+    assert "No AUROC, and no part in any number here: svhn, of one target each." in comparison.caption
+    with pytest.raises(DataError, match="the rows of svhn each share one target; choose another metric"):
+        Comparison(runs[1:], metric="auroc")

@@ -1,118 +1,106 @@
-"""Scores: one number a domain, the same over all rows, their mean and the worst."""
+"""Scores: one number a domain, the same over all rows, their mean and the worst; the same again over groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.errors import DataError
+from gated_domains.evaluation.metrics import (
+    METRICS,
+    Metric,
+    metric_for,
+    metric_named,
+    metrics_for,
+    significant,
+)
+from gated_domains.evaluation.statistics import percentile
 
-
-@dataclass(frozen=True)
-class Metric:
-    """A score of outputs against targets, which way is better, and how it is written for people."""
-
-    name: str
-    label: str
-    score: Callable[[NDArray[Any], NDArray[Any]], float]
-    higher_is_better: bool
-    percent: bool
-
-    def better(self, one: float, other: float) -> bool:
-        """Whether one score is strictly better than another."""
-        return one > other if self.higher_is_better else one < other
-
-    def best_of(self, values: Iterable[float]) -> float:
-        return max(values) if self.higher_is_better else min(values)
-
-    def worst_of(self, values: Iterable[float]) -> float:
-        return min(values) if self.higher_is_better else max(values)
-
-    def as_gain(self, value: float) -> float:
-        """The score as a number to be maximised."""
-        return value if self.higher_is_better else -value
-
-    def shown(self, value: float) -> str:
-        """The score for people: ``71.2`` (percent, one decimal), or three significant digits."""
-        text = f"{100 * value:.1f}" if self.percent else significant(value)
-        # A rounded zero has no sign.
-        return text.removeprefix("-") if not text.strip("-0.") else text
-
-    def shown_difference(self, value: float) -> str:
-        """A difference of two scores for people, with its sign: ``+0.3``."""
-        text = self.shown(value)
-        return text if text.startswith("-") or not text.strip("0.") else f"+{text}"
-
-    @property
-    def unit(self) -> str:
-        """What a difference is counted in, to be put after it: `` points``, or nothing."""
-        return " points" if self.percent else ""
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """``0.0123``, ``12.3``, ``12300``: significant digits, without an exponent where that stays short."""
-    if value == 0 or not np.isfinite(value):
-        return f"{value:.{digits - 1}f}"
-    rounded = float(f"{value:.{digits - 1}e}")
-    before = int(np.floor(np.log10(abs(rounded)))) + 1
-    return f"{rounded:.{max(0, digits - before)}f}" if -3 <= before <= 9 else f"{value:.{digits - 1}e}"
-
-
-def _accuracy(output: NDArray[Any], targets: NDArray[Any]) -> float:
-    return float((output.argmax(axis=1) == targets).mean())
-
-
-def _rmse(output: NDArray[Any], targets: NDArray[Any]) -> float:
-    return float(np.sqrt(np.mean((output[:, 0].astype(np.float64) - targets) ** 2)))
-
-
-METRICS = {
-    "accuracy": Metric("accuracy", "accuracy", _accuracy, higher_is_better=True, percent=True),
-    "rmse": Metric("rmse", "root mean squared error", _rmse, higher_is_better=False, percent=False),
-}
-
-
-def metric_named(name: str) -> Metric:
-    """A metric by its name."""
-    if name not in METRICS:
-        raise DataError(f"there is no metric {name!r}{did_you_mean(name, METRICS)}")
-    return METRICS[name]
-
-
-def metric_for(num_classes: int | None) -> Metric:
-    """Accuracy for classes, root mean squared error where a number is predicted."""
-    return METRICS["rmse" if num_classes is None else "accuracy"]
+__all__ = [
+    "METRICS",
+    "DomainScores",
+    "Metric",
+    "has_score",
+    "metric_for",
+    "metric_named",
+    "metrics_for",
+    "score_by_domain",
+    "significant",
+]
 
 
 @dataclass(frozen=True)
 class DomainScores:
-    """Scores of one model: by domain (those that have rows), and over all rows together."""
+    """Scores of one model: by domain (those that have one), and over all rows together.
+
+    ``by_group`` has scores by other groups than domains, where those were asked for. Domains and groups whose rows have
+    no such score, as one of one class has no AUROC, are named in ``unscored`` and ``unscored_groups``; no mean holds
+    them.
+    """
 
     metric: Metric
     by_domain: Mapping[str, float]
     overall: float
+    by_group: Mapping[str, float] | None = None
+    unscored: tuple[str, ...] = ()
+    unscored_groups: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float:
         """The mean over domains, each counting the same."""
-        return float(np.mean(list(self.by_domain.values())))
+        return float(np.mean(self._known(self.by_domain)))
 
     @property
     def worst(self) -> float:
         """The worst domain's score: the lowest accuracy, the largest error."""
-        return self.metric.worst_of(self.by_domain.values())
+        return self.metric.worst_of(self._known(self.by_domain))
+
+    @property
+    def worst_group(self) -> float:
+        """The worst group's score; without other groups a domain is one."""
+        return self.percentile(0)
+
+    def percentile(self, k: int) -> float:
+        """The score that k percent of the groups fall short of, between two of them on the line that joins them.
+
+        WILDS takes the 10th over users. It is counted from the bad end: the 10th of errors is an error that 10 % of the
+        groups exceed. ``percentile(0)`` is the worst group.
+        """
+        groups = self.by_domain if self.by_group is None else self.by_group
+        return percentile(self._known(groups), k, higher_is_better=self.metric.higher_is_better)
+
+    def _known(self, scores: Mapping[str, float]) -> list[float]:
+        if not scores:
+            raise DataError(f"no domain or group by itself has a score: {_why(self.metric)}; choose another metric")
+        return list(scores.values())
 
     def as_json(self) -> dict[str, Any]:
-        return {"metric": self.metric.name, "by_domain": dict(self.by_domain), "overall": self.overall}
+        stored: dict[str, Any] = {
+            "metric": self.metric.name, "by_domain": dict(self.by_domain), "overall": self.overall
+        }  # fmt: skip
+        if self.by_group is not None:
+            stored["by_group"] = dict(self.by_group)
+        for name, missing in (("unscored", self.unscored), ("unscored_groups", self.unscored_groups)):
+            if missing:
+                stored[name] = list(missing)
+        return stored
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> DomainScores:
-        by_domain = {str(name): float(value) for name, value in stored["by_domain"].items()}
-        return cls(metric_named(stored["metric"]), by_domain, float(stored["overall"]))
+        """Scores as they were stored; those from before there were groups have none."""
+        by_group = stored.get("by_group")
+        return cls(
+            metric_named(stored["metric"]),
+            {str(name): float(value) for name, value in stored["by_domain"].items()},
+            float(stored["overall"]),
+            None if by_group is None else {str(name): float(value) for name, value in by_group.items()},
+            tuple(map(str, stored.get("unscored", ()))),
+            tuple(map(str, stored.get("unscored_groups", ()))),
+        )
 
 
 def score_by_domain(
@@ -122,25 +110,63 @@ def score_by_domain(
     domains: NDArray[Any] | None,
     domain_names: Sequence[str],
     metric: Metric,
+    groups: NDArray[Any] | None = None,
+    group_names: Sequence[str] = (),
 ) -> DomainScores:
     """The score of every domain that has rows. ``output``: probabilities (rows, classes), or numbers (rows, 1).
 
-    ``domains`` are indices into ``domain_names``; without them all rows are one group, ``all``.
+    ``domains`` are indices into ``domain_names``; without them all rows are one domain, ``all``. ``groups`` are indices
+    into ``group_names``, -1 for a row of none. A metric that all rows together have no score in is refused.
     """
+    # Here, not above: descriptions of metrics and stored scores need no torch.
+    from gated_domains.evaluation.formulas import FORMULAS
+
     _check(output, targets, metric)
     if domains is None:
         domains, domain_names = np.zeros(len(targets), np.int64), ("all",)
-    elif len(domains) != len(targets):
-        raise DataError(f"{len(targets):,} targets but {len(domains):,} domains; there must be one for each")
-    present = np.unique(domains)
-    if present[0] < 0 or present[-1] >= len(domain_names):
-        outside = present[0] if present[0] < 0 else present[-1]
-        raise DataError(f"domain {outside} is outside 0 to {len(domain_names) - 1}, the domains that have names")
-    by_domain = {
-        domain_names[index]: metric.score(output[domains == index], targets[domains == index])
-        for index in present.tolist()
-    }
-    return DomainScores(metric, by_domain, metric.score(output, targets))
+    if not has_score(metric, targets):
+        raise DataError(f"{len(targets):,} rows have no {metric.label}: {_why(metric)}; choose another metric")
+    formula = FORMULAS[metric.name]
+
+    def of_each(index: NDArray[Any], names: Sequence[str], what: str) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for place in _present(index, len(targets), names, what):
+            said, true = output[index == place], targets[index == place]
+            found[names[place]] = formula(said, true) if has_score(metric, true) else None
+        return found
+
+    by_domain = of_each(domains, domain_names, "domain")
+    by_group = {} if groups is None else of_each(groups, group_names, "group")
+    return DomainScores(
+        metric,
+        {name: score for name, score in by_domain.items() if score is not None},
+        formula(output, targets),
+        None if groups is None else {name: score for name, score in by_group.items() if score is not None},
+        tuple(name for name, score in by_domain.items() if score is None),
+        tuple(name for name, score in by_group.items() if score is None),
+    )
+
+
+def has_score(metric: Metric, targets: NDArray[Any]) -> bool:
+    """Whether rows with these targets have such a score; of several methods scored on them, all have it or none."""
+    return not metric.needs_variety or bool((targets != targets[0]).any())
+
+
+def _present(index: NDArray[Any], rows: int, names: Sequence[str], what: str) -> list[int]:
+    """The domains or groups that have rows; one without a name is refused. A row may be of no group."""
+    if len(index) != rows:
+        raise DataError(f"{rows:,} targets but {len(index):,} {what}s; there must be one for each")
+    present: list[int] = np.unique(index).tolist()
+    if what == "group" and present[0] == -1:
+        present = present[1:]
+    outside = [place for place in present if not 0 <= place < len(names)]
+    if outside:
+        raise DataError(f"{what} {outside[0]} is outside 0 to {len(names) - 1}, the {what}s that have names")
+    return present
+
+
+def _why(metric: Metric) -> str:
+    return "their targets are all of one class" if metric.of_classes else "their targets are all the same"
 
 
 def _check(output: NDArray[Any], targets: NDArray[Any], metric: Metric) -> None:
@@ -156,5 +182,10 @@ def _check(output: NDArray[Any], targets: NDArray[Any], metric: Metric) -> None:
             f"the output of row {row} is {output[row].tolist()[:5]} ({int((~finite).sum()):,} such rows of "
             f"{len(output):,}): the model has diverged; lower the learning rate, or train in 32 bits"
         )
-    if targets.dtype.kind in "iu" and metric.name == "accuracy" and targets.max() >= output.shape[1]:
-        raise DataError(f"a target is class {targets.max()}, but outputs are for {output.shape[1]} classes")
+    if not metric.of_classes:
+        metric_for(None if output.shape[1] == 1 else output.shape[1], metric.name)
+        return
+    metric_for(output.shape[1] if targets.dtype.kind in "iu" else None, metric.name)
+    outside = targets.min() if targets.min() < 0 else targets.max()
+    if not 0 <= outside < output.shape[1]:
+        raise DataError(f"a target is class {outside}, but outputs are for {output.shape[1]} classes")

@@ -1,37 +1,96 @@
-"""Which epoch's model is kept, and when to stop. Nothing here is ever given a score of the held-out domain."""
+"""Which epoch's model is kept, and when to stop. One rule alone, the oracle, is ever shown the held-out domain."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.scores import DomainScores, Metric
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evidence:
+    """What the model of an epoch said of the rows that decide, and how well that scored."""
+
+    epoch: int
+    output: NDArray[Any]
+    targets: NDArray[Any]
+    scores: DomainScores
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelectionRule:
-    """From the scores of the sources' validation rows alone to a number that is maximised."""
+    """From the evidence of an epoch to a number that is maximised.
+
+    ``rows`` says whose rows are the evidence: validation rows of the sources, those of a source domain kept apart from
+    training, or, for the oracle alone, the held-out rows themselves. A rule that cannot tell before the end that it is
+    over does not ``stop_early``.
+    """
 
     name: str
     words: str
-    number: Callable[[DomainScores], float]
+    number: Callable[[Evidence], float]
+    rows: Literal["validation", "kept_apart", "held_out"] = "validation"
+    stop_early: bool = True
+    by_score: bool = True
+    """Whether the metric decides; it is then named beside the rule."""
 
-    def __call__(self, validation: DomainScores) -> float:
-        return self.number(validation)
+    def __call__(self, evidence: Evidence) -> float:
+        return self.number(evidence)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it looks at what it will be scored on."""
+        return self.rows == "held_out"
 
     def label(self, metric: Metric) -> str:
         """The rule as it stands under a table: ``source validation accuracy``."""
-        return f"{self.words} {metric.label}"
+        return f"{self.words} {metric.label}" if self.by_score else self.words
 
 
-def _overall(validation: DomainScores) -> float:
-    return validation.metric.as_gain(validation.overall)
+def _overall(evidence: Evidence) -> float:
+    return evidence.scores.metric.as_gain(evidence.scores.overall)
 
 
-SELECTION_RULES = {"source_validation": SelectionRule("source_validation", "source validation", _overall)}
+def _mean(evidence: Evidence) -> float:
+    return evidence.scores.metric.as_gain(evidence.scores.mean)
+
+
+def _worst_class(evidence: Evidence) -> float:
+    """The smallest share of a class that is told right."""
+    if evidence.output.shape[1] < 2:
+        raise DataError("there is no worst class where a number is predicted; select by source_validation")
+    right = evidence.output.argmax(axis=1) == evidence.targets
+    return min(float(right[evidence.targets == label].mean()) for label in np.unique(evidence.targets))
+
+
+def fixed_epoch(epoch: int, *, score: float) -> SelectionRule:
+    """The rule that keeps one epoch, which something else has chosen by this score, and needs none after it."""
+    number = lambda evidence: score - abs(evidence.epoch - epoch)  # noqa: E731
+    return SelectionRule(name="fixed_epoch", words=f"epoch {epoch + 1}", number=number, by_score=False)
+
+
+_RULES = (
+    SelectionRule(name="source_validation", words="source validation", number=_overall),
+    SelectionRule(name="worst_class", words="worst class on source validation", number=_worst_class, by_score=False),
+    SelectionRule(name="out_of_domain", words="out-of-domain validation", number=_mean, rows="kept_apart"),
+    SelectionRule(name="leave_one_source_out", words="leave-one-source-out", number=_mean, rows="kept_apart"),
+    SelectionRule(
+        name="last",
+        words="the last epoch",
+        number=lambda evidence: float(evidence.epoch),
+        stop_early=False,
+        by_score=False,
+    ),
+    SelectionRule(name="oracle", words="ORACLE, by the held-out domain itself:", number=_mean, rows="held_out"),
+)
+SELECTION_RULES = {rule.name: rule for rule in _RULES}
 
 
 @dataclass

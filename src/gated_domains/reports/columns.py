@@ -5,36 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gated_domains.evaluation.scores import Metric, significant
-from gated_domains.evaluation.statistics import Paired, Spread
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.evaluation.metrics import Metric, significant
+from gated_domains.evaluation.statistics import Interval, Paired, Spread
+from gated_domains.reports.numbers import PERCENTILE, MethodNumbers, Numbers
 
 ABSENT = "\u2013"
-DOMAINS_MARK = "†"
+DOMAINS_MARK, ORACLE_MARK = "†", "‡"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and a cell a method, the best ``bold``; ``kind`` is ``hold-out``, ``summary`` or ``cost``."""
+    """A heading and a cell a method, the best ``bold``.
+
+    ``kind`` is ``hold-out``, ``summary``, ``against`` (the baseline), ``cost``, or ``detail``: that which a narrow
+    terminal does without. ``about`` explains it where the heading does not.
+    """
 
     heading: str
     cells: tuple[str, ...]
     bold: tuple[bool, ...]
     kind: str = "summary"
+    about: str = ""
 
 
 def first_column(numbers: Numbers) -> Column:
-    """The methods' labels, marked where domain labels were used."""
-    cells = tuple(row.label + f" {DOMAINS_MARK}" * row.uses_domains for row in numbers.rows)
+    """The methods' labels, marked where domain labels were used, and where the held-out domain selected."""
+    cells = tuple(
+        row.label + f" {DOMAINS_MARK}" * row.uses_domains + f" {ORACLE_MARK}" * row.oracle for row in numbers.rows
+    )
     return Column("method", cells, (False,) * len(cells))
 
 
 def columns(numbers: Numbers) -> list[Column]:
-    """All columns after the first: hold-outs, mean, worst, seeds, difference to the baseline, cost."""
+    """All columns after the first: hold-outs, mean, worst, groups, seeds, difference to the baseline, cost, details."""
     metric, rows = numbers.metric, numbers.rows
 
-    def column(heading: str, cell: Callable[[MethodNumbers], str], kind: str = "summary") -> Column:
-        return Column(heading, tuple(map(cell, rows)), (False,) * len(rows), kind)
+    def column(heading: str, cell: Callable[[MethodNumbers], str], kind: str = "summary", about: str = "") -> Column:
+        return Column(heading, tuple(map(cell, rows)), (False,) * len(rows), kind, about)
 
     # The default binds each hold-out to its own column.
     scores = [
@@ -42,18 +49,45 @@ def columns(numbers: Numbers) -> list[Column]:
         for name in numbers.hold_outs
     ]
     mean = Column("mean", tuple(spread_text(row.mean, metric) for row in rows), tuple(row.best for row in rows))
-    summary = [
-        mean,
-        column("worst", lambda row: spread_text(row.worst, metric)),
-        column("n", lambda row: _counts(row, numbers.hold_outs)),
-    ]
-    if numbers.baseline is not None and len(rows) > 1:
+    summary = [mean, column("worst", lambda row: spread_text(row.worst, metric))]
+    if numbers.score_by:
         summary += [
-            column(f"to {numbers.baseline.label}", lambda row: difference_text(row.difference, metric)),
-            column("p", lambda row: p_text(row.difference)),
+            column("worst group", lambda row: spread_text(row.worst_group, metric)),
+            column(f"{PERCENTILE}th pct.", lambda row: spread_text(row.percentile, metric)),
         ]
-    cost = [column("time", lambda row: time_text(row.seconds), "cost"), column("parameters", _parameters, "cost")]
-    return [*scores, *summary, *cost]
+    summary.append(column("n", lambda row: _counts(row, numbers.hold_outs)))
+    versus = [] if numbers.baseline is None or len(rows) < 2 else _against(numbers, numbers.baseline.label, column)
+    time = column("time", lambda row: time_text(row.seconds), "cost")
+    return [*scores, *summary, *versus, time, column("parameters", _parameters, "detail")]
+
+
+def _against(numbers: Numbers, baseline: str, column: Callable[..., Column]) -> list[Column]:
+    """What the pairs with the baseline tell."""
+    metric, several = numbers.metric, numbers.tested > 1
+    corrected, likewise = " (Holm)" * several, ", Holm-corrected as well" * several
+    return [
+        column(f"to {baseline}", lambda row: difference_text(row.difference, metric), "against"),
+        column(f"p{corrected}", lambda row: p_text(row.against.holm if row.against else None), "against"),
+        column("W/T/L", _record, "detail", f"W/T/L: pairs won, tied and lost against {baseline}."),
+        column(
+            f"Wilcoxon p{corrected}",
+            lambda row: p_text(row.against.wilcoxon_holm if row.against else None),
+            "detail",
+            f"Wilcoxon p: by the signed-rank test over the same pairs{likewise}.",
+        ),
+        column(
+            "bootstrap",
+            lambda row: interval_text(row.against.bootstrap if row.against else None, metric),
+            "detail",
+            "bootstrap: 95 % interval of the difference when held-out domains and then their seeds are redrawn; unlike "
+            "the t-test it does not take pairs of one domain as independent.",
+        ),
+    ]
+
+
+def _record(row: MethodNumbers) -> str:
+    found = None if row.against is None else row.against.record
+    return ABSENT if found is None else f"{found.wins}/{found.ties}/{found.losses}"
 
 
 def spread_text(value: Spread | None, metric: Metric) -> str:
@@ -67,21 +101,22 @@ def difference_text(pair: Paired | None, metric: Metric) -> str:
     """``+0.3 (-0.8 to +1.4)``; without an interval where none can be told."""
     if pair is None:
         return ABSENT
-    return metric.shown_difference(pair.difference) + ("" if pair.low is None else f" ({interval_text(pair, metric)})")
+    interval = None if pair.low is None or pair.high is None else Interval(pair.low, pair.high)
+    return metric.shown_difference(pair.difference) + (f" ({interval_text(interval, metric)})" if interval else "")
 
 
-def interval_text(pair: Paired, metric: Metric) -> str:
+def interval_text(interval: Interval | None, metric: Metric) -> str:
     """``-0.8 to +1.4``."""
-    assert pair.low is not None
-    assert pair.high is not None
-    return f"{metric.shown_difference(pair.low)} to {metric.shown_difference(pair.high)}"
-
-
-def p_text(pair: Paired | None) -> str:
-    """``0.57``, ``<0.001``."""
-    if pair is None or pair.p_value is None:
+    if interval is None:
         return ABSENT
-    return "<0.001" if pair.p_value < 0.001 else f"{pair.p_value:.{2 if pair.p_value >= 0.0995 else 3}f}"
+    return f"{metric.shown_difference(interval.low)} to {metric.shown_difference(interval.high)}"
+
+
+def p_text(p_value: float | None) -> str:
+    """``0.57``, ``<0.001``."""
+    if p_value is None:
+        return ABSENT
+    return "<0.001" if p_value < 0.001 else f"{p_value:.{2 if p_value >= 0.0995 else 3}f}"
 
 
 def time_text(seconds: float) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gated_domains.evaluation.statistics import Spread, spread
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.numbers import PERCENTILE, MethodNumbers, Numbers
 
 FORMAT = 1
 
@@ -25,18 +25,32 @@ def methods_csv(numbers: Numbers) -> str:
 
 def _method_line(row: MethodNumbers, numbers: Numbers) -> dict[str, Any]:
     line: dict[str, Any] = {"method": row.method, "label": row.label, "uses_domains": row.uses_domains}
+    line["oracle"] = row.oracle
     # The prefix keeps a domain called "worst" apart from the column of that name.
     for hold_out in numbers.hold_outs:
         cell = row.cells.get(hold_out)
         line |= _spread_fields(f"held out: {hold_out}", cell) | {f"held out: {hold_out}, n": cell.n if cell else 0}
     line |= _spread_fields("mean", row.mean) | _spread_fields("worst", row.worst)
+    if numbers.score_by:
+        line |= _spread_fields("worst_group", row.worst_group)
+        line |= _spread_fields(f"group_percentile_{PERCENTILE}", row.percentile)
     line["n"] = len(row.mean_by_seed)
     fields = ("difference", "std", "low", "high", "p_value", "n")
     names = ("difference", "difference_std", "difference_low", "difference_high", "p_value", "pairs")
     for name, field in zip(names, fields, strict=True):
         line[name] = None if row.difference is None else getattr(row.difference, field)
-    line["best"] = row.best
-    return line | _cost(row)
+    return line | _tests(row) | {"best": row.best} | _cost(row)
+
+
+def _tests(row: MethodNumbers) -> dict[str, float | None]:
+    """What the pairs with the baseline tell besides the t-test; ``holm`` says what is corrected."""
+    found = row.against
+    names = ("holm_p_value", "wilcoxon_p_value", "wilcoxon_holm_p_value", "bootstrap_low", "bootstrap_high")
+    if found is None:
+        return dict.fromkeys((*names, "wins", "ties", "losses"))
+    drawn = (None, None) if found.bootstrap is None else (found.bootstrap.low, found.bootstrap.high)
+    told = (found.holm, found.wilcoxon, found.wilcoxon_holm, *drawn)
+    return dict(zip(names, told, strict=True)) | asdict(found.record)
 
 
 def _spread_fields(name: str, value: Spread | None) -> dict[str, float | None]:
@@ -64,6 +78,8 @@ def runs_csv(numbers: Numbers) -> str:
             "score": spread(run.test.values()).mean,
             "worst": numbers.metric.worst_of(run.test.values()),
             "by_domain": json.dumps(dict(run.test), ensure_ascii=False),
+            "oracle": run.oracle,
+            "temperature": run.temperature,
             "validation": run.validation_overall,
             "best_epoch": run.best_epoch,
             "epochs": run.epochs,
@@ -89,6 +105,10 @@ def as_json(
         "higher_is_better": numbers.metric.higher_is_better,
         "protocol": numbers.protocol,
         "selection": numbers.selection,
+        "oracle": numbers.oracle,
+        "score_by": list(numbers.score_by),
+        "unscored": list(numbers.unscored),
+        "tested": numbers.tested,
         "baseline": numbers.baseline.method if numbers.baseline else None,
         "hold_outs": list(numbers.hold_outs),
         "seeds": list(numbers.seeds),
@@ -106,12 +126,15 @@ def _method(row: MethodNumbers) -> dict[str, Any]:
         "method": row.method,
         "label": row.label,
         "uses_domains": row.uses_domains,
+        "oracle": row.oracle,
         "hold_outs": {hold_out: asdict(cell) for hold_out, cell in row.cells.items()},
         "mean": None if row.mean is None else asdict(row.mean),
         "worst": None if row.worst is None else asdict(row.worst),
+        "worst_group": None if row.worst_group is None else asdict(row.worst_group),
+        f"group_percentile_{PERCENTILE}": None if row.percentile is None else asdict(row.percentile),
         "mean_by_seed": {str(seed): value for seed, value in row.mean_by_seed.items()},
         "worst_by_seed": {str(seed): value for seed, value in row.worst_by_seed.items()},
-        "difference": None if row.difference is None else asdict(row.difference),
+        "difference": None if row.difference is None else {**asdict(row.difference), **_tests(row)},
         "best": row.best,
         **_cost(row),
         "runs": [run.as_json() for run in row.runs],

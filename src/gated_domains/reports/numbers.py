@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from gated_domains.data.errors import DataError, listing
-from gated_domains.evaluation.scores import Metric, metric_named
-from gated_domains.evaluation.statistics import Paired, Spread, paired, spread
+from gated_domains.evaluation.metrics import Metric, metric_named
+from gated_domains.evaluation.statistics import Paired, Spread, percentile, spread
+from gated_domains.reports.against import Against, Key, against, not_told_from_best
 from gated_domains.reports.results import RunResult
 
-SIGNIFICANT = 0.05
-"""Below this p-value two methods are told apart."""
-
-Key = tuple[str, str, int]
-"""What is paired: hold-out, held-out domain, seed."""
+PERCENTILE = 10
+"""Of the groups, counted from the worst; WILDS reports this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodNumbers:
     """One row of the table. ``mean`` and ``worst`` are None where no seed has all hold-outs.
 
-    ``cells`` has the hold-outs that were run; ``difference`` is None for the baseline and where no pair is shared.
+    ``cells`` has the hold-outs that were run; ``against`` is None for the baseline and where no pair is shared.
+    ``worst_group`` and ``percentile`` are over the groups of all hold-outs, where groups were scored.
     """
 
     method: str
     label: str
     uses_domains: bool
+    oracle: bool
     runs: tuple[RunResult, ...]
     scores: dict[Key, float]
     cells: dict[str, Spread]
@@ -35,8 +35,15 @@ class MethodNumbers:
     worst_by_seed: dict[int, float]
     mean: Spread | None
     worst: Spread | None
-    difference: Paired | None
+    worst_group: Spread | None
+    percentile: Spread | None
+    against: Against | None
     best: bool
+
+    @property
+    def difference(self) -> Paired | None:
+        """To the baseline."""
+        return None if self.against is None else self.against.pair
 
     @property
     def seconds(self) -> float:
@@ -60,6 +67,19 @@ class Numbers:
     seeds: tuple[int, ...]
     rows: tuple[MethodNumbers, ...]
     baseline: MethodNumbers | None
+    score_by: tuple[str, ...]
+    unscored: tuple[str, ...]
+    """Held-out domains whose rows have no score in this metric, and that take no part."""
+
+    @property
+    def oracle(self) -> bool:
+        """Whether any run was selected by what it is scored on."""
+        return any(row.oracle for row in self.rows)
+
+    @property
+    def tested(self) -> int:
+        """How many methods have a p-value against the baseline."""
+        return sum(row.difference is not None and row.difference.p_value is not None for row in self.rows)
 
     @property
     def missing(self) -> dict[str, list[tuple[str, int]]]:
@@ -72,38 +92,22 @@ class Numbers:
 
 def summarise(results: Sequence[RunResult], baseline: str) -> Numbers:
     """The numbers behind a table of those results that have a domain held out; ``baseline`` is a method's name."""
+    unscored = tuple(dict.fromkeys(name for result in results for name in result.unscored))
     results = [result for result in results if result.test]
     if not results:
         raise DataError(
-            "there is no finished run with a domain held out to compare; train some, or name another folder"
+            f"no held-out domain has such a score: the rows of {listing(unscored)} each share one target; "
+            "choose another metric"
+            if unscored
+            else "there is no finished run with a domain held out to compare; train some, or name another folder"
         )
     metric = metric_named(_the_one(results, "metric"))
     shared = {name: _the_one(results, name) for name in ("data", "protocol", "selection")}
     hold_outs = tuple(dict.fromkeys(result.hold_out for result in results))
     grouped = _by_method(results)
-    scores = {key: _scores(runs) for key, runs in grouped.items()}
-    base = next((key for key in grouped if key[0] == baseline), None)
-    by_seed = {key: _by_seed(runs, hold_outs) for key, runs in grouped.items()}
-    means = {key: {seed: spread(found).mean for seed, found in seeds.items()} for key, seeds in by_seed.items()}
-    best = _best(means, scores, metric)
-    labels = _labels(list(grouped))
-    rows = {
-        key: MethodNumbers(
-            method=key[0],
-            label=labels[key],
-            uses_domains=runs[0].uses_domains,
-            runs=tuple(runs),
-            scores=scores[key],
-            cells=_cells(runs),
-            mean_by_seed=means[key],
-            worst_by_seed=(worst := {seed: metric.worst_of(found) for seed, found in by_seed[key].items()}),
-            mean=spread(means[key].values()) if means[key] else None,
-            worst=spread(worst.values()) if worst else None,
-            difference=None if base in (None, key) else paired(scores[key], scores[base]),
-            best=key in best,
-        )
-        for key, runs in grouped.items()
-    }
+    # With several settings, the plain one: what is switched on or set makes a label longer.
+    base = min((key for key in grouped if key[0] == baseline), key=lambda key: len(key[1]), default=None)
+    rows = _rows(grouped, base, hold_outs, metric)
     return Numbers(
         metric=metric,
         **shared,
@@ -111,10 +115,55 @@ def summarise(results: Sequence[RunResult], baseline: str) -> Numbers:
         seeds=tuple(sorted({result.seed for result in results})),
         rows=tuple(rows.values()),
         baseline=None if base is None else rows[base],
+        score_by=results[0].score_by if len({result.score_by for result in results}) == 1 else (),
+        unscored=unscored,
     )
 
 
 _Method = tuple[str, str]  # its name and its label: one method may stand in a table with several settings
+
+
+def _rows(
+    grouped: dict[_Method, list[RunResult]], base: _Method | None, hold_outs: tuple[str, ...], metric: Metric
+) -> dict[_Method, MethodNumbers]:
+    scores = {key: _scores(runs) for key, runs in grouped.items()}
+    complete = {key: _complete_seeds(runs, hold_outs) for key, runs in grouped.items()}
+    worst, means = (
+        {key: {seed: of(_tested(runs)) for seed, runs in seeds.items()} for key, seeds in complete.items()}
+        for of in (metric.worst_of, _mean)
+    )
+    overall = {key: _mean(list(by_seed.values())) for key, by_seed in means.items() if by_seed}
+    best = not_told_from_best(overall, scores, metric=metric)
+    compared = against(scores, base, metric=metric)
+    labels = _labels(list(grouped))
+    return {
+        key: MethodNumbers(
+            method=key[0],
+            label=labels[key],
+            uses_domains=runs[0].uses_domains,
+            oracle=any(run.oracle for run in runs),
+            runs=tuple(runs),
+            scores=scores[key],
+            cells=_cells(runs),
+            mean_by_seed=means[key],
+            worst_by_seed=worst[key],
+            mean=_spread_or_none(means[key].values()),
+            worst=_spread_or_none(worst[key].values()),
+            worst_group=_over_groups(complete[key], 0, metric),
+            percentile=_over_groups(complete[key], PERCENTILE, metric),
+            against=compared.get(key),
+            best=key in best,
+        )
+        for key, runs in grouped.items()
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return spread(values).mean
+
+
+def _spread_or_none(values: Collection[float]) -> Spread | None:
+    return spread(values) if values else None
 
 
 def _the_one(results: Sequence[RunResult], name: str) -> str:
@@ -160,28 +209,20 @@ def _cells(runs: list[RunResult]) -> dict[str, Spread]:
     return {hold_out: spread(found) for hold_out, found in values.items()}
 
 
-def _by_seed(runs: list[RunResult], hold_outs: tuple[str, ...]) -> dict[int, list[float]]:
-    """The scores of all held-out domains, by seed; only seeds that have every hold-out."""
-    complete = {}
-    for seed in sorted({run.seed for run in runs}):
-        mine = [run for run in runs if run.seed == seed]
-        if {run.hold_out for run in mine} == set(hold_outs):
-            complete[seed] = [score for run in mine for score in run.test.values()]
-    return complete
+def _complete_seeds(runs: list[RunResult], hold_outs: tuple[str, ...]) -> dict[int, list[RunResult]]:
+    """The runs of every seed that has all hold-outs."""
+    by_seed = {seed: [run for run in runs if run.seed == seed] for seed in sorted({run.seed for run in runs})}
+    return {seed: mine for seed, mine in by_seed.items() if {run.hold_out for run in mine} == set(hold_outs)}
 
 
-def _best(
-    means: dict[_Method, dict[int, float]], scores: dict[_Method, dict[Key, float]], metric: Metric
-) -> set[_Method]:
-    """The method with the best mean, and those that a paired test does not tell from it."""
-    overall = {key: spread(by_seed.values()).mean for key, by_seed in means.items() if by_seed}
-    if not overall:
-        return set()
-    value = metric.best_of(overall.values())
-    top = next(key for key, mean in overall.items() if mean == value)
-    tied = {top}
-    for key in overall:
-        pair = paired(scores[key], scores[top])
-        if pair is not None and (pair.difference == 0 or (pair.p_value or 0) >= SIGNIFICANT):
-            tied.add(key)
-    return tied
+def _tested(runs: list[RunResult]) -> list[float]:
+    """The scores of all held-out domains."""
+    return [score for run in runs for score in run.test.values()]
+
+
+def _over_groups(by_seed: dict[int, list[RunResult]], k: int, metric: Metric) -> Spread | None:
+    """The k-th percentile over the groups of all hold-outs, for every seed, then over seeds."""
+    groups = [[score for run in runs for score in (run.by_group or {}).values()] for runs in by_seed.values()]
+    return _spread_or_none(
+        [percentile(found, k, higher_is_better=metric.higher_is_better) for found in groups if found]
+    )

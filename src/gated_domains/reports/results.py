@@ -7,22 +7,33 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gated_domains.data.errors import DataError, decoding
+from gated_domains.data.errors import DataError, decoding, listing
+from gated_domains.evaluation.metrics import Metric
 
 FORMAT = 1
 """Of run folders and their ``result.json``; raised whenever an older reader would misread one."""
 RESULT_FILE = "result.json"
 
 
+@dataclass(frozen=True)
+class Scores:
+    """Scores of some rows in one metric: by domain, and over all of them."""
+
+    by_domain: Mapping[str, float]
+    overall: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
     """What one training came to: one method, one hold-out, one seed.
 
-    ``test`` has a score for each held-out domain; it is empty where nothing was held out.
+    ``test`` has a score for each held-out domain but those in ``unscored``, whose rows have none in this metric; it is
+    empty where nothing was held out. ``by_group`` has the scores of the groups that ``score_by`` makes of the held-out
+    rows, None where that names nothing. ``all_metrics`` has, by part and metric, the scores in every metric there is.
     """
 
     run: str
@@ -48,6 +59,33 @@ class RunResult:
     parameters_all: int
     uses_domains: bool
     notes: tuple[str, ...] = ()
+    unscored: tuple[str, ...] = ()
+    by_group: Mapping[str, float] | None = None
+    score_by: tuple[str, ...] = ()
+    all_metrics: Mapping[str, Mapping[str, Scores]] = field(default_factory=dict)
+    oracle: bool = False
+    temperature: float = 1.0
+
+    def under(self, metric: Metric) -> RunResult:
+        """The same run scored by another metric; groups are kept for the one that it was scored by alone."""
+        if metric.name == self.metric:
+            return self
+        validation, test = (self.all_metrics.get(part, {}).get(metric.name) for part in ("validation", "test"))
+        if validation is None:
+            kept = listing(self.all_metrics.get("validation", {})) or "none but its own"
+            raise DataError(f"the run {self.run} has no {metric.label}; metrics it was scored by: {kept}")
+        scores = {} if test is None else test.by_domain
+        return replace(
+            self,
+            metric=metric.name,
+            higher_is_better=metric.higher_is_better,
+            test=scores,
+            unscored=tuple(name for name in self.held_out if name not in scores),
+            validation=validation.by_domain,
+            validation_overall=validation.overall,
+            by_group=None,
+            score_by=(),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """What ``result.json`` holds."""
@@ -63,7 +101,7 @@ class RunResult:
             "sources": list(self.sources),
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
-            "test": {"by_domain": dict(self.test)} if self.test else None,
+            "test": self._test(),
             "validation": {"by_domain": dict(self.validation), "overall": self.validation_overall},
             "selection": self.selection,
             "protocol": self.protocol,
@@ -74,7 +112,24 @@ class RunResult:
             "parameters": {"trained": self.parameters_trained, "all": self.parameters_all},
             "uses_domains": self.uses_domains,
             "notes": list(self.notes),
+            "score_by": list(self.score_by),
+            "all_metrics": {
+                part: {name: asdict(scores) for name, scores in metrics.items()}
+                for part, metrics in self.all_metrics.items()
+            },
+            "oracle": self.oracle,
+            "temperature": self.temperature,
         }
+
+    def _test(self) -> dict[str, Any] | None:
+        if not self.held_out:
+            return None
+        stored: dict[str, Any] = {"by_domain": dict(self.test)}
+        if self.unscored:
+            stored["unscored"] = list(self.unscored)
+        if self.by_group is not None:
+            stored["by_group"] = dict(self.by_group)
+        return stored
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], where: str | os.PathLike[str] = RESULT_FILE) -> RunResult:
@@ -127,9 +182,11 @@ def _read(path: Path) -> RunResult:
 def _parsed(stored: Mapping[str, Any]) -> RunResult:
     parameters, validation = stored["parameters"], stored["validation"]
     overall, best_epoch = validation.get("overall"), stored["best_epoch"]
-    test = {} if stored["test"] is None else _scores(stored["test"]["by_domain"])
     held_out = _texts(stored, "held_out")
-    if set(test) != set(held_out):
+    # What came later is not in the results of older versions.
+    found = stored["test"] or {"by_domain": {}}
+    test, unscored, by_group = _scores(found["by_domain"]), tuple(found.get("unscored", ())), found.get("by_group")
+    if sorted([*test, *unscored]) != sorted(held_out):
         raise ValueError(f"{list(held_out)} were held out, but there are scores for {list(test)}")
     return RunResult(
         run=_text(stored, "run"),
@@ -155,6 +212,15 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         parameters_trained=int(parameters["trained"]),
         parameters_all=int(parameters["all"]),
         uses_domains=bool(stored["uses_domains"]),
+        unscored=unscored,
+        by_group=None if by_group is None else _scores(by_group),
+        score_by=tuple(map(str, stored.get("score_by", ()))),
+        all_metrics={
+            part: {name: Scores(_scores(kept["by_domain"]), float(kept["overall"])) for name, kept in metrics.items()}
+            for part, metrics in stored.get("all_metrics", {}).items()
+        },
+        oracle=bool(stored.get("oracle", False)),
+        temperature=float(stored.get("temperature", 1.0)),
     )
 
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gated_domains.data.files import written_whole
+from gated_domains.evaluation.metrics import metric_named
 from gated_domains.reports import machine as for_machines
 from gated_domains.reports import words
 from gated_domains.reports.markdown import as_markdown
 from gated_domains.reports.numbers import Numbers, summarise
 from gated_domains.reports.results import RunResult
 from gated_domains.reports.terminal import TerminalTable
+from gated_domains.reports.verdict import verdict
 
 
 class Comparison:
@@ -20,10 +22,20 @@ class Comparison:
 
     A cell is the mean over the held-out domains of a hold-out, then mean ± std over seeds. ``mean`` and ``worst`` are
     taken for each seed over all held-out domains, then over seeds. Each method is paired with ``baseline`` by
-    (held-out domain, seed). ``machine`` says what times were measured on.
+    (held-out domain, seed). ``metric`` names another metric than the one that the runs were scored and selected by.
+    ``machine`` says what times were measured on.
     """
 
-    def __init__(self, results: Sequence[RunResult], baseline: str = "erm", *, machine: str | None = None) -> None:
+    def __init__(
+        self,
+        results: Sequence[RunResult],
+        baseline: str = "erm",
+        *,
+        metric: str | None = None,
+        machine: str | None = None,
+    ) -> None:
+        if metric is not None:
+            results = [result.under(metric_named(metric)) for result in results]
         self.numbers: Numbers = summarise(results, baseline)
         self.machine = machine
         self.notes: list[str] = words.attributed_notes(self.numbers)
@@ -31,11 +43,12 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        return f"{self.numbers.data}: {self.numbers.metric.label} on held-out domains"
+        oracle = ", selected by ORACLE" * self.numbers.oracle
+        return f"{self.numbers.data}: {self.numbers.metric.label} on held-out domains{oracle}"
 
     def verdict(self) -> str:
         """What can be told, in sentences written from the numbers, one a line."""
-        return words.verdict(self.numbers)
+        return verdict(self.numbers)
 
     def rich(self) -> TerminalTable:
         """For rich's ``Console.print``; it fits itself to the width."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gated_domains.data.errors import listing
 from gated_domains.reports.columns import Column, columns, first_column
 from gated_domains.reports.numbers import Numbers
 
@@ -29,20 +30,28 @@ class TerminalTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
+        found = blocks(self.numbers, options.max_width)
+        shown = {column.heading for block in found for column in block}
+        left_out = [column for column in _details(columns(self.numbers)) if column.heading not in shown]
         yield Text(self.title, style="bold")
-        for block in blocks(self.numbers, options.max_width):
+        for block in found:
             yield Text()
             yield _table(block)
         yield Text()
         for line in self.caption:
-            yield Text(line, style="dim")
+            if line not in {column.about for column in left_out}:
+                yield Text(line, style="dim")
+        if left_out:
+            names = listing(column.heading for column in left_out)
+            yield Text(f"Not shown for want of width: {names}; table.md has them.", style="dim")
 
 
 def blocks(numbers: Numbers, width: int) -> list[list[Column]]:
     """The columns as they fit the width, each block with a first column of its own.
 
     All in one block; else hold-outs in one or two blocks; else, where they are many, hold-outs down and methods across;
-    then the summary. What people look for first comes last: there the eye rests when a long output has passed.
+    then the summary. What people look for first comes last: there the eye rests when a long output has passed. Details
+    are there as far as they fit beside what is there anyway.
     """
     methods = first_column(numbers)
     methods = replace(methods, cells=tuple(shortened(methods.cells, _LONGEST_METHOD)))
@@ -50,18 +59,31 @@ def blocks(numbers: Numbers, width: int) -> list[list[Column]]:
     scores = [column for column in found if column.kind == "hold-out"]
     headings = shortened([column.heading for column in scores], _LONGEST_HEADING)
     across = [replace(column, heading=name) for name, column in zip(headings, scores, strict=True)]
-    summary, cost = (
-        [replace(column, heading=_cut(column.heading, _LONGEST_METHOD)) for column in found if column.kind == kind]
-        for kind in ("summary", "cost")
-    )
+    rest = [replace(column, heading=_cut(column.heading, _LONGEST_METHOD)) for column in found if column not in scores]
+    summary = [column for column in rest if column.kind == "summary"]
+    against = [column for column in rest if column.kind in ("against", "cost")]
     room = width - _width(methods)
-    if _widths([*across, *summary, *cost]) <= room:
-        return [[methods, *across, *summary, *cost]]
+    if _widths([*across, *summary, *against]) <= room:
+        return [[methods, *_with_details([*across, *summary, *against], rest, room)]]
     upper = [[methods, *block] for block in _packed(across, room)]
     if len(upper) > _MOST_BLOCKS:
         upper = _turned(methods, scores, width)
-    groups = [[*summary, *cost]] if _widths([*summary, *cost]) <= room else [summary, cost]
-    return [*upper, *([methods, *block] for group in groups for block in _filled(group, room))]
+    together = _widths([*summary, *against]) <= room
+    lower = [[*summary, *against]] if together else [*_filled(summary, room), *_filled(against, room)]
+    lower[-1] = _with_details(lower[-1], rest, room)
+    return [*upper, *([methods, *block] for block in lower)]
+
+
+def _with_details(block: list[Column], found: list[Column], room: int) -> list[Column]:
+    """A block with as many details at its end as there is room for."""
+    for column in _details(found):
+        if _widths([*block, column]) <= room:
+            block = [*block, column]
+    return block
+
+
+def _details(found: list[Column]) -> list[Column]:
+    return [column for column in found if column.kind == "detail"]
 
 
 def _turned(methods: Column, scores: list[Column], width: int) -> list[list[Column]]:

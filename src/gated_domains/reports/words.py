@@ -1,16 +1,16 @@
-"""What stands under a table, in sentences: how it was made, and what can be told from it."""
+"""What stands under a table, in sentences: how it was made, and how to read it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gated_domains.data.errors import listing
-from gated_domains.evaluation.statistics import spread
-from gated_domains.reports.columns import DOMAINS_MARK, interval_text
-from gated_domains.reports.numbers import SIGNIFICANT, MethodNumbers, Numbers
+from gated_domains.evaluation.metrics import significant
+from gated_domains.reports.against import SIGNIFICANT
+from gated_domains.reports.columns import DOMAINS_MARK, ORACLE_MARK, columns
+from gated_domains.reports.numbers import PERCENTILE, Numbers
 
-_MOST_NOTES, _MOST_SENTENCES, _MOST_MISSING, _MOST_JOINED = 12, 3, 6, 8
-_ENOUGH_PAIRS = 5  # below, a test hangs on one or two numbers, whatever its p
+_MOST_NOTES, _MOST_MISSING, _MOST_JOINED = 12, 6, 8
 
 
 def caption(numbers: Numbers, *, machine: str | None = None, notes: Sequence[str] = ()) -> list[str]:
@@ -19,6 +19,11 @@ def caption(numbers: Numbers, *, machine: str | None = None, notes: Sequence[str
     better = "higher" if metric.higher_is_better else "lower"
     unit = " in percent" if metric.percent else ""
     lines = [f"{numbers.data}: {metric.label}{unit} on domains that were held out; {better} is better."]
+    if numbers.oracle:
+        lines.append(
+            f"{ORACLE_MARK} ORACLE: selected by the score on the held-out domain itself, which nobody has in practice. "
+            "Such numbers bound what selection could reach; do not set them beside others."
+        )
     lines += [_sentence(note) for note in notes[:_MOST_NOTES]]
     if len(notes) > _MOST_NOTES:
         lines.append(f"And {len(notes) - _MOST_NOTES} notes more, in table.json.")
@@ -27,11 +32,42 @@ def caption(numbers: Numbers, *, machine: str | None = None, notes: Sequence[str
     if count > 1:
         lines.append(f"mean and worst: for every seed over all {count} held-out domains, then over seeds.")
     lines += _joined(numbers)
+    lines += _unscored(numbers, notes)
+    lines += _groups(numbers)
     lines += _test(numbers)
+    lines += [column.about for column in columns(numbers) if column.about and numbers.tested]
+    lines += _temperatures(numbers)
     if any(row.uses_domains for row in numbers.rows):
         lines.append(f"{DOMAINS_MARK} used the domain labels of the sources in training.")
     lines.append("Time is that of one training" + (f", measured on {machine}." if machine else "."))
     return lines + _missing(numbers)
+
+
+def _temperatures(numbers: Numbers) -> list[str]:
+    found = [run.temperature for row in numbers.rows for run in row.runs]
+    if all(temperature == 1 for temperature in found):
+        return []
+    low, high = significant(min(found)), significant(max(found))
+    return [
+        f"Probabilities are calibrated: at temperatures of {low} to {high}, fitted on validation rows of the sources."
+    ]
+
+
+def _unscored(numbers: Numbers, notes: Sequence[str]) -> list[str]:
+    """Which held-out domains have no score, where no note of a run says so."""
+    label = numbers.metric.label
+    missing = [name for name in numbers.unscored if not any(f"{name} has no {label}" in note for note in notes)]
+    return [f"No {label}, and no part in any number here: {listing(missing)}, of one target each."] if missing else []
+
+
+def _groups(numbers: Numbers) -> list[str]:
+    if not numbers.score_by:
+        return []
+    count = len({(run.hold_out, name) for row in numbers.rows for run in row.runs for name in run.by_group or ()})
+    return [
+        f"Groups: by {listing(numbers.score_by)}, {count} of them over all held-out domains. worst group and "
+        f"{PERCENTILE}th pct. (percentile, from the worst): for every seed over all groups, then over seeds."
+    ]
 
 
 def attributed_notes(numbers: Numbers) -> list[str]:
@@ -82,12 +118,22 @@ def _test(numbers: Numbers) -> list[str]:
         pairs = f"{fewest} pairs" if fewest == most else f"{fewest} to {most} pairs"
         lines.append(
             f"to {numbers.baseline.label}: mean difference with its 95 % interval and p, by the paired t-test over "
-            f"{pairs} (held-out domain, seed)." + " p is not corrected for the number of methods." * (len(tested) > 1)
+            f"{pairs} (held-out domain, seed)." + _correction(numbers)
         )
     if any(row.best for row in numbers.rows):
-        alike = f" and those that the paired t-test does not tell from it (p >= {SIGNIFICANT})"
+        many = ", Holm-corrected" * (len(numbers.rows) > 2)
+        alike = f" and those that the paired t-test does not tell from it (p >= {SIGNIFICANT}{many})"
         lines.append("Bold: the best mean" + alike * any(len(row.scores) > 1 for row in numbers.rows) + ".")
     return lines
+
+
+def _correction(numbers: Numbers) -> str:
+    if numbers.tested < 2:
+        return ""
+    return (
+        f" p is corrected by Holm's procedure for the {numbers.tested} methods compared with it; intervals are of one "
+        "comparison each."
+    )
 
 
 def _missing(numbers: Numbers) -> list[str]:
@@ -108,51 +154,3 @@ def _missing(numbers: Numbers) -> list[str]:
 def _sentence(note: str) -> str:
     note = " ".join(note.split())
     return note if note.endswith((".", "!", "?")) else f"{note}."
-
-
-def verdict(numbers: Numbers) -> str:
-    """What the paired tests against the baseline tell: a sentence a method; of many, the best and a summary."""
-    base = numbers.baseline
-    rivals = [row for row in numbers.rows if row.difference is not None]
-    if base is None or not rivals:
-        return "There is nothing to compare with the baseline."
-    if len(rivals) <= _MOST_SENTENCES:
-        return "\n".join(_against(row, base, numbers) for row in rivals)
-    ranked = sorted((row for row in rivals if row.mean), key=lambda row: -numbers.metric.as_gain(row.mean.mean))  # type: ignore[union-attr]
-    groups: dict[str, list[str]] = {}
-    for row in rivals:
-        groups.setdefault(_outcome(row, numbers), []).append(row.label)
-    told = {"better": f"Better than {base.label}", "worse": f"Worse than {base.label}"}
-    lines = [_against(ranked[0], base, numbers)] if ranked else []
-    for outcome in ("better", "", "worse"):
-        if outcome in groups:
-            lines.append(f"{told.get(outcome, f'Not told apart from {base.label}')}: {listing(groups[outcome], 20)}.")
-    return "\n".join(lines)
-
-
-def _against(row: MethodNumbers, base: MethodNumbers, numbers: Numbers) -> str:
-    """``GDU 71.2 against ERM 70.9: a difference of +0.3 points, 95 % interval ... : no difference can be told.``"""
-    metric, pair = numbers.metric, row.difference
-    assert pair is not None
-    shared = [key for key in row.scores if key in base.scores]
-    mine, theirs = (metric.shown(spread(found.scores[key] for key in shared).mean) for found in (row, base))
-    gap = f"{metric.shown_difference(pair.difference)}{metric.unit}"
-    start = f"{row.label} {mine} against {base.label} {theirs}: a difference of {gap}"
-    if pair.n == 1:
-        return f"{start} in one pair, which allows no test: hold out more domains, or take more seeds."
-    if pair.std == 0:
-        how = "no difference at all" if pair.difference == 0 else "the same in every one, which allows no test"
-        return f"{start} over {pair.n} pairs, {how}."
-    outcome = _outcome(row, numbers)
-    end = f"{row.label} is {outcome}" if outcome else "no difference can be told"
-    if pair.n < _ENOUGH_PAIRS:
-        end = "so few pairs tell nothing; hold out more domains, or take more seeds"
-    return f"{start}, 95 % interval {interval_text(pair, metric)} over {pair.n} pairs: {end}."
-
-
-def _outcome(row: MethodNumbers, numbers: Numbers) -> str:
-    """``better``, ``worse``, or nothing where the test does not tell."""
-    pair = row.difference
-    if pair is None or pair.n < _ENOUGH_PAIRS or pair.p_value is None or pair.p_value >= SIGNIFICANT:
-        return ""
-    return "better" if numbers.metric.as_gain(pair.difference) > 0 else "worse"
