@@ -331,3 +331,114 @@ def quantile(values: Row, level: float) -> float:
 def coverage(residuals: Row, q50: float, q97: float, eps: float = 1e-15) -> list[float]:
     """clip((q97 - r) / max(q97 - q50, eps), 0, 1)."""
     return [min(1.0, max(0.0, (q97 - r) / max(q97 - q50, eps))) for r in residuals]
+
+
+# -- methods that compare domains ------------------------------------------------------------------------------------
+
+
+def by_domain(values: Sequence, domains: Sequence[int]) -> dict[int, list]:
+    """The rows of each domain that has any."""
+    found: dict[int, list] = {}
+    for value, domain in zip(values, domains, strict=True):
+        found.setdefault(domain, []).append(value)
+    return found
+
+
+def mean_and_covariance(x: Rows) -> tuple[list[float], list[list[float]]]:
+    """Of the columns, the covariance by n - 1."""
+    width = len(x[0])
+    mean = [math.fsum(row[j] for row in x) / len(x) for j in range(width)]
+    covariance = [
+        [math.fsum((row[j] - mean[j]) * (row[k] - mean[k]) for row in x) / (len(x) - 1) for k in range(width)]
+        for j in range(width)
+    ]
+    return mean, covariance
+
+
+def moments_apart(x: Rows, domains: Sequence[int]) -> float:
+    """mean_{a<b} (|mu_a - mu_b|^2 / d + |C_a - C_b|^2 / d^2) over domains with two rows or more."""
+    moments = [mean_and_covariance(part) for part in by_domain(x, domains).values() if len(part) > 1]
+    width, found = len(x[0]), []
+    for a, (mean_a, covariance_a) in enumerate(moments):
+        for mean_b, covariance_b in moments[:a]:
+            means = squared_distance(mean_a, mean_b) / width
+            rows = zip(covariance_a, covariance_b, strict=True)
+            found.append(means + math.fsum(squared_distance(p, q) for p, q in rows) / width**2)
+    return math.fsum(found) / len(found) if found else 0.0
+
+
+def cross_entropy(logits: Row, target: int) -> float:
+    return math.log(math.fsum(math.exp(value) for value in logits)) - logits[target]
+
+
+def cross_entropy_slope(logits: Row, target: int) -> float:
+    """d/dw of the cross-entropy of w times the logits, at 1: sum_k p_k z_k - z_y."""
+    return math.fsum(p * z for p, z in zip(softmax(logits), logits, strict=True)) - logits[target]
+
+
+def squared_error_slope(said: float, target: float) -> float:
+    """d/dw (w said - target)^2 at 1."""
+    return 2 * (said - target) * said
+
+
+def irm_penalty(slopes: Row, domains: Sequence[int]) -> float:
+    """The mean over domains with two rows or more of mean_{i != j} s_i s_j."""
+    found = []
+    for part in by_domain(slopes, domains).values():
+        pairs = [s * t for i, s in enumerate(part) for j, t in enumerate(part) if i != j]
+        if pairs:
+            found.append(math.fsum(pairs) / len(pairs))
+    return math.fsum(found) / len(found) if found else 0.0
+
+
+def domain_risks(losses: Row, domains: Sequence[int]) -> dict[int, float]:
+    return {domain: math.fsum(part) / len(part) for domain, part in by_domain(losses, domains).items()}
+
+
+def grown(weights: Row, gains: dict[int, float]) -> list[float]:
+    """q_g exp(gain_g), brought to sum 1; domains without a gain keep their part."""
+    raised = [weight * math.exp(gains.get(domain, 0.0)) for domain, weight in enumerate(weights)]
+    return [value / math.fsum(raised) for value in raised]
+
+
+def weighed_risk(weights: Row, risks: dict[int, float]) -> float:
+    """sum_g q_g R_g over the domains that are there, times G / B."""
+    return math.fsum(weights[domain] * risk for domain, risk in risks.items()) * len(weights) / len(risks)
+
+
+def group_dro_gains(risks: dict[int, float], rows: Sequence[int], eta: float, adjustment: float) -> dict[int, float]:
+    """eta (R_g + C / sqrt(n_g))."""
+    return {domain: eta * (risk + adjustment / math.sqrt(rows[domain])) for domain, risk in risks.items()}
+
+
+def linear_softmax_gradient(x: Rows, targets: Sequence[int], weight: Rows, bias: Row) -> list[float]:
+    """The mean over rows of (p - y) (x, 1)', as one row: the gradient of the cross-entropy of a linear head."""
+    total = [0.0] * (len(weight) * (len(x[0]) + 1))
+    for row, target in zip(x, targets, strict=True):
+        chances = softmax(linear(row, weight, bias))
+        errors = [p - (c == target) for c, p in enumerate(chances)]
+        for place, value in enumerate([e * a for e in errors for a in row] + errors):
+            total[place] += value / len(x)
+    return total
+
+
+def cosine(a: Row, b: Row) -> float:
+    dot = math.fsum(p * q for p, q in zip(a, b, strict=True))
+    return dot / math.sqrt(math.fsum(p * p for p in a) * math.fsum(q * q for q in b))
+
+
+def cgd_weights(rows: Sequence[int], adjustment: float) -> list[float]:
+    """w_j ~ exp(C / sqrt(n_j)), to sum 1."""
+    return softmax([adjustment / math.sqrt(count) for count in rows])
+
+
+def cgd_gains(
+    risks: dict[int, float], gradients: dict[int, Row], rows: Sequence[int], eta: float, adjustment: float
+) -> dict[int, float]:
+    """eta sum_j w_j sqrt(R_i R_j) cos(g_i, g_j), with w brought to sum 1 over the domains that are there."""
+    w = cgd_weights(rows, adjustment)
+    there, gains = math.fsum(w[j] for j in risks), {}
+    for i in risks:
+        helped = [w[j] / there * math.sqrt(risks[i] * risks[j]) * cosine(gradients[i], gradients[j]) for j in risks]
+        gains[i] = eta * math.fsum(helped)
+    return gains

@@ -12,14 +12,16 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from gated_domains.backbones.bodies import MLP, Body, SmallCNN
-from gated_domains.data.batches import place
+from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.evaluation.selection import SELECTION_RULES
-from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
+from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem, Terms
 from gated_domains.training.engine import Hardware
 from gated_domains.training.freezing import FrozenBody
-from gated_domains.training.loop import Material, Outcome, Training
+from gated_domains.training.loop import Training
+from gated_domains.training.material import Material
+from gated_domains.training.outcome import Outcome
 from gated_domains.training.settings import TrainingSettings
 
 CLASSES, DOMAINS = 3, 3
@@ -61,15 +63,17 @@ def material(dataset: DomainDataset, *, train: int = 160, validation: int = 60) 
 
 
 def problem(dataset: DomainDataset, body: Body | None = None, *, task: Any = None) -> Problem:
-    """What a method is built for; ``body`` in place of a small one."""
+    """What a method is built for; ``body`` in place of a small one. The domains are those of all rows."""
     shape = tuple(fit_encoding(dataset, np.arange(len(dataset))).shape)
     made = (lambda: SmallCNN(shape)) if len(shape) == 3 else (lambda: MLP(shape, (16, 8)))
+    counts = [] if dataset.domains is None else np.unique(dataset.domains, return_counts=True)[1].tolist()
     return Problem(
         kind=dataset.inputs.kind,
         shape=shape,
         outputs=dataset.num_classes or 1,
         task=task or (Numbers(100.0, 4.0) if dataset.num_classes is None else Classes()),
         make_body=made if body is None else (lambda: body),
+        domains=tuple(counts),
     )
 
 
@@ -95,6 +99,20 @@ def build(
 @cache
 def cpu(precision: str = "32") -> Fabric:
     return Hardware(device="cpu").fabric(precision)
+
+
+class Unwrapped:
+    """A method's objective as a step takes it, without a wrapper; in half precision where it is asked for."""
+
+    def __init__(self, method: Method, *, half: bool = False) -> None:
+        self.method, self.half = method, half
+
+    def __call__(self, batch: DomainBatch) -> Terms:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.half):
+            return self.method.objective(batch)
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
 
 
 class Records(list):

@@ -5,39 +5,54 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
 
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.sampling import InOrder
+from gated_domains.data.errors import DataError
+from gated_domains.data.sampling import InOrder, sampler_for
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Ensemble, Method
 from gated_domains.methods.method import total
-from gated_domains.training.loop import looks
-from small_trainings import CLASSES, DATASETS, build, identical, material, train, vectors, weights
+from gated_domains.settings.search import Between, search_space
+from gated_domains.training.material import looks
+from gated_domains.training.outcome import Keeping
+from gated_domains.training.predicting import predict_rows
+from gated_domains.training.settings import TrainingSettings
+from small_trainings import (
+    CLASSES,
+    DATASETS,
+    DOMAINS,
+    Unwrapped,
+    build,
+    identical,
+    material,
+    problem,
+    train,
+    training,
+    vectors,
+    weights,
+)
 
 CASES = [(name, mode, kind) for name in METHODS for mode in METHODS[name].modes for kind in DATASETS]
 TRAINED = [case for case in CASES if case[0] != "ensemble"]  # whose members are trained one by one
+ONCE = sorted({case[:2] for case in TRAINED})
+TOLD = [name for name in METHODS if METHODS[name].uses_domains]
+OWN_STEP = {"fish", "arm-bn"}
 every = pytest.mark.parametrize(("name", "mode", "kind"), CASES)
 every_trained = pytest.mark.parametrize(("name", "mode", "kind"), TRAINED)
-every_trained_once = pytest.mark.parametrize(("name", "mode"), sorted({case[:2] for case in TRAINED}))
-
-
-class Plain:
-    """The objective without a wrapper."""
-
-    def __init__(self, method: Method) -> None:
-        self.method = method
-
-    def __call__(self, batch: DomainBatch):
-        return self.method.objective(batch)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()
+every_trained_once = pytest.mark.parametrize(("name", "mode"), ONCE)
+every_told = pytest.mark.parametrize(("name", "mode"), [case for case in ONCE if case[0] in TOLD])
+every_plain = pytest.mark.parametrize(("name", "mode"), [case for case in ONCE if case[0] not in TOLD])
+each = pytest.mark.parametrize("name", METHODS)
 
 
 def prepared(name: str, mode: str, kind: str) -> tuple[Method, DomainBatch]:
@@ -52,17 +67,20 @@ def looked(name: str, mode: str, kind: str) -> tuple[Method, DomainBatch]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)  # the paper's start is close to dead, and says so
         method.prepare(lambda: looks(data, 0))
-    batch = next(iter(data.samples.batches(InOrder(data.train, len(data.train)))))
-    return method.train(), batch.without_domains()
+    sampler = InOrder(data.train, len(data.train))
+    if name in TOLD:
+        sampler = sampler_for(METHODS[name].sampling, data.train, domains=data.dataset.domains, batch_size=80, seed=0)
+    batch = next(iter(data.samples.batches(sampler)))
+    return method.train(), batch if name in TOLD else batch.without_domains()
 
 
 def stepped(method: Method, batch: DomainBatch, steps: int) -> list[float]:
     """The losses of some steps."""
     optimizer = torch.optim.Adam(method.parameter_groups(), lr=0.02)
-    return [float(total(method.step(Plain(method), batch, optimizer)).detach()) for _ in range(steps)]
+    return [float(total(method.step(Unwrapped(method), batch, optimizer)).detach()) for _ in range(steps)]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each
 def test_it_says_what_it_is_called_and_what_it_is(name):
     kind = METHODS[name]
     assert kind.name == name
@@ -76,14 +94,37 @@ def test_no_two_have_the_same_label():
     assert len({kind.label for kind in METHODS.values()}) == len(METHODS)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each
 def test_its_settings_all_have_defaults(name):
     kind = METHODS[name].settings_type
     assert all(not field.is_required() for field in kind.model_fields.values())
     assert kind() == kind(**kind().model_dump())
 
 
-@every_trained
+@each
+def test_its_settings_are_called_unlike_those_that_every_method_shares(name):
+    assert not METHODS[name].settings_type.model_fields.keys() & TrainingSettings.model_fields.keys()
+
+
+@each
+def test_its_settings_are_searched_around_their_defaults_or_say_how_large_it_is(name):
+    kind = METHODS[name].settings_type
+    space, default = search_space(kind), kind()
+    for setting, value in default:
+        span = space.get(setting)
+        if isinstance(span, Between):
+            assert span.low <= value <= span.high
+        elif isinstance(value, float) and value != 0:  # 0: a term that is switched off
+            assert span is not None, f"{setting} has no range"
+        elif isinstance(value, int) and not isinstance(value, bool):
+            assert setting in {"num_bases", "basis_size", "heads", "members"}
+
+
+def test_only_fish_and_arm_bn_have_a_step_of_their_own():
+    assert {name for name, kind in METHODS.items() if kind.step is not Method.step} == OWN_STEP
+
+
+@pytest.mark.parametrize(("name", "mode", "kind"), [case for case in TRAINED if case[0] not in OWN_STEP])
 def test_the_terms_of_its_loss_are_finite_and_sum_to_what_a_step_minimises(name, mode, kind):
     method, batch = prepared(name, mode, kind)
     other = copy.deepcopy(method)
@@ -96,7 +137,7 @@ def test_the_terms_of_its_loss_are_finite_and_sum_to_what_a_step_minimises(name,
 
     torch.manual_seed(5)
     before = weights(method)
-    found = method.step(Plain(method), batch, torch.optim.SGD(method.parameter_groups(), lr=0.5, weight_decay=0.0))
+    found = method.step(Unwrapped(method), batch, torch.optim.SGD(method.parameter_groups(), lr=0.5, weight_decay=0.0))
     assert {name: float(term.detach()) for name, term in found.items()} == values
     decays = {id(p): group.get("weight_decay", 0.0) for group in method.parameter_groups() for p in group["params"]}
     expected = {name: parameter.grad for name, parameter in other.named_parameters() if parameter.requires_grad}
@@ -115,15 +156,42 @@ def test_steps_lower_its_loss_on_data_that_can_be_learned(name, mode, kind):
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.01
 
 
+@every_trained
+def test_its_gradients_are_finite_in_half_precision(name, mode, kind):
+    method, batch = prepared(name, mode, kind)
+    optimizer = torch.optim.SGD(method.parameter_groups(), lr=1e-3)
+    terms = method.step(Unwrapped(method, half=True), batch, optimizer)
+    gradients = [p.grad for p in method.parameters() if p.grad is not None]
+    assert all(torch.isfinite(term) for term in terms.values())
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+    assert any(gradient.any() for gradient in gradients)
+    assert all(torch.isfinite(value).all() for value in weights(method).values())
+
+
+@every_trained_once
+def test_nothing_in_its_loss_waits_for_a_value_so_that_a_gpu_can_record_it(name, mode):
+    method, batch = prepared(name, mode, "images")
+    with FakeTensorMode() as without_values:  # shapes alone: asking a tensor for what it holds is refused
+        state = {**dict(method.named_parameters()), **dict(method.named_buffers())}
+        state = {name: without_values.from_tensor(tensor) for name, tensor in state.items()}
+        fields = (batch.inputs, batch.targets, batch.domains)
+        inputs, targets, domains = (None if t is None else without_values.from_tensor(t) for t in fields)
+        batch = DomainBatch(inputs, targets, domains, batch.blocks)
+        for part in batch.parts() if name in OWN_STEP else [batch]:
+            total(functional_call(method, state, (part.inputs, part.targets, part.domains, part.blocks))).backward()
+    assert any(tensor.grad is not None for tensor in state.values())
+
+
 @every
 def test_it_predicts_probabilities_or_numbers_for_each_row_by_itself(name, mode, kind):
     method, batch = prepared(name, mode, kind)
+    chosen = torch.tensor([7, 3, 70])
     if name != "ensemble":
         stepped(method, batch, 3)
     method.eval()
     with torch.no_grad():
         found, again = method.predict(batch.inputs), method.predict(batch.inputs)
-        some = method.predict(batch.inputs[[7, 3, 70]])
+        some = method.predict(batch.inputs[chosen])
     rows = len(batch)
     assert found.output.shape == (rows, 1 if kind == "numbers" else CLASSES)
     assert torch.isfinite(found.output).all()
@@ -137,7 +205,8 @@ def test_it_predicts_probabilities_or_numbers_for_each_row_by_itself(name, mode,
         if one is not None:
             assert len(one) == rows
             assert torch.equal(one, other)
-            torch.testing.assert_close(part, one[[7, 3, 70]], rtol=1e-4, atol=1e-5)
+            alike = torch.allclose(part, one[chosen], rtol=1e-4, atol=1e-5)
+            assert alike != method.batchwise  # one that looks at the rows beside a row says so
 
 
 @every
@@ -174,9 +243,8 @@ def test_rows_it_is_not_trained_on_change_no_weight(name, mode, without_gate_war
     assert identical(*found)
 
 
-@every_trained_once
+@every_plain
 def test_it_never_sees_domains_unless_it_says_that_it_uses_them(name, mode, without_gate_warnings):
-    assert not METHODS[name].uses_domains  # a method that uses them has tests of its own
     found = []
     for domains in (np.arange(100) % 3, np.arange(100) // 50, None):
         clean = vectors(100)
@@ -186,6 +254,104 @@ def test_it_never_sees_domains_unless_it_says_that_it_uses_them(name, mode, with
         found.append(weights(method))
     assert identical(found[0], found[1])
     assert identical(found[0], found[2])
+
+
+@every_told
+def test_one_that_uses_domains_learns_otherwise_from_the_same_rows_where_they_are_of_others(name, mode):
+    found = []
+    for shift in (0, 0, 1):
+        method, batch = prepared(name, mode, "vectors")
+        torch.manual_seed(3)
+        domains = (batch.domains + shift * (torch.arange(len(batch)) % 2)) % DOMAINS
+        stepped(method, replace(batch, domains=domains, blocks=None), 3)
+        found.append(weights(method))
+    assert identical(found[0], found[1])
+    assert not identical(found[0], found[2])
+
+
+@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize(("counts", "why"), [((), "none is known.*--domain"), ((80,), "one only.*--group-by")])
+def test_one_that_uses_domains_is_refused_without_two_of_them_with_the_cure(name, counts, why):
+    kind = METHODS[name]
+    with pytest.raises(DataError, match=rf"{kind.label} compares source domains.*{why}.*leave {name} out"):
+        kind.build(kind.settings_type(), replace(problem(vectors(30)), domains=counts), mode=kind.modes[0])
+
+
+# -- through a whole training ----------------------------------------------------------------------------------------
+
+
+@cache
+def learned(name: str, mode: str, kind: str) -> tuple[Method, float]:
+    """A method trained for a moment, and its accuracy or its share of the variance on rows it has never seen."""
+    data = material(DATASETS[kind](240), train=160, validation=30)
+    body = copy.deepcopy(learned("erm", "end_to_end", kind)[0].backbone.body) if mode == "fine_tune" else None
+    method, unseen = build(name, data.dataset, mode=mode, body=body), np.arange(190, 240)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GateWarning)
+        train(method, data, epochs=6, rate=2e-2)
+    said, true = predict_rows(method, data.samples, unseen).output, data.dataset.targets[unseen]
+    if kind == "numbers":
+        return method, float(1 - np.square(said[:, 0] - true).mean() / true.var())
+    return method, float((said.argmax(1) == true).mean())
+
+
+@every_trained
+def test_it_learns_an_easy_problem_well_above_chance(name, mode, kind):
+    _, score = learned(name, mode, kind)
+    assert score > (0.3 if kind == "numbers" else 0.6)  # chance: 0, a third
+
+
+@every_trained_once
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name, mode, without_gate_warnings):
+    data = material(vectors(100), train=64, validation=20)
+    found = []
+    for seed in (1, 1, 2):
+        method = build(name, data.dataset, mode=mode, seed=4)
+        torch.manual_seed(seed)
+        train(method, data, epochs=1, batch_size=16, seed=seed)
+        found.append(weights(method))
+    assert identical(found[0], found[1])
+    assert not identical(found[0], found[2])
+
+
+class CutError(Exception):
+    pass
+
+
+class Cut:
+    """Cuts a training after a step."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def stepped(self, step: int, steps: int) -> None:
+        if step == self.at:
+            raise CutError
+
+    def epoch_ended(self, record: dict[str, Any]) -> None: ...
+
+
+@every_trained_once
+def test_cut_in_the_middle_of_an_epoch_it_goes_on_as_if_it_had_never_been_cut(
+    name, mode, tmp_path, without_gate_warnings
+):
+    data = material(DATASETS["images" if mode == "end_to_end" else "numbers"](68), train=48, validation=20)
+
+    def new(**more: Any):
+        method = build(name, data.dataset, mode=mode)
+        torch.manual_seed(7)
+        return training(method, data, epochs=2, batch_size=16, patience=None, **more)
+
+    whole = new()
+    whole.run()
+    keeping = Keeping(folder=tmp_path, seconds=0.0)
+    with pytest.raises(CutError):
+        new(keeping=keeping, watcher=Cut(5)).run()
+    torch.manual_seed(123)  # whatever the new process drew meanwhile
+    continued = new(keeping=keeping)
+    continued.run()
+    assert continued.place.step == whole.place.step == 6
+    assert identical(weights(continued.method), weights(whole.method))
 
 
 @pytest.mark.parametrize("kind", DATASETS)

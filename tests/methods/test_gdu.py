@@ -21,7 +21,7 @@ from gated_domains.layer.products import residual
 from gated_domains.methods import GDU, PaperGDU
 from gated_domains.methods.gdu import GDUSettings
 from gated_domains.settings import parsed
-from gated_domains.training.loop import Material, looks
+from gated_domains.training.material import Material, looks
 from small_trainings import build, material, pictures, train, training, vectors, weights
 
 

@@ -26,11 +26,11 @@ class CachedBackbone(Backbone):
         return True
 
     def forward(self, inputs: Float[Tensor, "batch columns"]) -> View:
-        return View(inputs[:, : self.features], inputs[:, self.features :] if self.apart else None)
+        # Through the body, which gives back what it gets unless styles are mixed there.
+        return View(self.body(inputs[:, : self.features]), inputs[:, self.features :] if self.apart else None)
 
     def look(self, inputs: Float[Tensor, "batch columns"]) -> Float[Tensor, "batch gating"]:
-        view = self(inputs)
-        return view.features if view.gating is None else view.gating
+        return inputs[:, self.features :] if self.apart else inputs[:, : self.features]
 
     def fit_view(
         self, inputs: Float[Tensor, "rows columns"] | Iterable[Float[Tensor, "_ columns"]]

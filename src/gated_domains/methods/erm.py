@@ -56,7 +56,11 @@ class ERM(Plain):
 
     def logits(self, inputs: Tensor) -> Logits:
         """The head's outputs."""
-        outputs = self.head(self.backbone(inputs).features)
+        return self.of_features(self.backbone(inputs).features)
+
+    def of_features(self, features: Tensor) -> Logits:
+        """The head's outputs, of features that are there already."""
+        outputs = self.head(features)
         return Logits(torch.tanh(outputs) if self.tanh else outputs)
 
 

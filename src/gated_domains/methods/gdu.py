@@ -29,6 +29,9 @@ from gated_domains.methods.method import Looks, Method, Mode, Terms
 from gated_domains.methods.prediction import Prediction
 from gated_domains.methods.problem import Problem
 from gated_domains.settings import Settings
+from gated_domains.settings.search import Between
+
+_COVERED = 2_048  # rows, by chance, that quantiles of coverage are taken of where what gates see stands still
 
 Gating = Literal["auto", "features", "style", "filters", "input"]
 
@@ -46,14 +49,14 @@ class GDUSettings(Settings):
     basis_size: int = Field(default=10, ge=1)
     gating: Gating = "auto"
     sigma: float | None = Field(default=None, gt=0)
-    sigma_of_median: float = Field(default=0.5, gt=0)
+    sigma_of_median: Annotated[float, Between(0.25, 1.0, log=True)] = Field(default=0.5, gt=0)
     kappa: float | None = Field(default=None, gt=0)
-    entropy: float = Field(default=0.5, gt=0, lt=1)
+    entropy: Annotated[float, Between(0.2, 0.8)] = Field(default=0.5, gt=0, lt=1)
     shared: bool = True
     coverage: bool = True
     gated_norm: bool | None = None
-    deviation_decay: float = Field(default=0.1, ge=0)
-    lambda_ols: float = Field(default=1e-3, ge=0)
+    deviation_decay: Annotated[float, Between(0.01, 1.0, log=True)] = Field(default=0.1, ge=0)
+    lambda_ols: Annotated[float, Between(1e-4, 0.1, log=True)] = Field(default=1e-3, ge=0)
     lambda_l1: float = Field(default=0.0, ge=0)
     lambda_entropy: float = Field(default=0.0, ge=0)
     lambda_orth: float = Field(default=0.0, ge=0)
@@ -86,6 +89,7 @@ class GDU(Method):
         self.norms = norms
         self.deviation_decay = deviation_decay
         self._static: Tensor | None = None  # a view of the raw input does not move: looked at once, and not saved
+        self._covered: Tensor | None = None  # the bases that coverage was fitted with, where nothing else can move it
 
     @classmethod
     def build(cls, settings: Any, problem: Problem, *, mode: Mode) -> GDU:
@@ -146,8 +150,9 @@ class GDU(Method):
         if optimizer is not None and epoch == 1 and not self._stands_still:
             # What gates see has become features of data rather than of random weights: look again, once.
             self._fit(self._viewed(looks), optimizer)
-        elif self.units.covers:
+        elif self.units.covers and not self._covers_already:
             self.units.fit_coverage(self._rows(looks))
+            self._covered = self.units.bases.detach().clone() if self._stands_still else None
 
     @torch.no_grad()
     def measures(self, inputs: Tensor) -> dict[str, float]:
@@ -176,6 +181,11 @@ class GDU(Method):
     def _stands_still(self) -> bool:
         return bool(self.backbone.sees_raw_input)
 
+    @property
+    def _covers_already(self) -> bool:
+        """Whether coverage was fitted with the very bases there are: an epoch begins as the last evaluation ended."""
+        return self._covered is not None and torch.equal(self._covered, self.units.bases)
+
     def _fit(self, rows: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
         chosen = self.settings
         sigma = chosen.sigma
@@ -189,7 +199,7 @@ class GDU(Method):
     def _viewed(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         """Training rows of the view that gates see, standardised by them from now on."""
         rows = cast(Backbone, self.backbone).fit_view(looks())
-        self._static = rows if self._stands_still else None
+        self._static = rows[:_COVERED] if self._stands_still else None
         return rows
 
     @torch.no_grad()
@@ -200,7 +210,8 @@ class GDU(Method):
         with unmoved_buffers(self.backbone):
             rows = torch.cat([cast(Backbone, self.backbone).look(inputs) for inputs in looks()])
         if self._stands_still:
-            self._static = rows
+            self._static = rows[:_COVERED]
+            return self._static
         return rows
 
 

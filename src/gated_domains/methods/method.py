@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
+from gated_domains.data.errors import DataError
+from gated_domains.data.sampling import Sampling
 from gated_domains.layer.tasks import Task
 from gated_domains.methods.prediction import Prediction
 from gated_domains.methods.problem import Problem
@@ -52,7 +54,12 @@ class Method(nn.Module, ABC):
     #: One sentence: what it is.
     what: ClassVar[str]
     settings_type: ClassVar[type[Settings]]
+    #: Whether it is told the domains of training rows, as indices into ``Problem.domains``. It then needs two of them.
     uses_domains: ClassVar[bool] = False
+    #: How its training batches are made up, unless a recipe says otherwise.
+    sampling: ClassVar[Sampling] = "plain"
+    #: Whether what it says of a row hangs on the rows beside it; those are then all of the same domain.
+    batchwise: ClassVar[bool] = False
     modes: ClassVar[tuple[Mode, ...]] = ("end_to_end", "fine_tune")
 
     backbone: nn.Module
@@ -74,9 +81,11 @@ class Method(nn.Module, ABC):
     def predict(self, inputs: Tensor) -> Prediction:
         """What the method says of these inputs."""
 
-    def forward(self, inputs: Tensor, targets: Tensor, domains: Tensor | None = None) -> Terms:
+    def forward(
+        self, inputs: Tensor, targets: Tensor, domains: Tensor | None = None, blocks: int | None = None
+    ) -> Terms:
         """The objective, called so because wrappers for several processes wrap ``forward``."""
-        return self.objective(DomainBatch(inputs, targets, domains))
+        return self.objective(DomainBatch(inputs, targets, domains, blocks))
 
     def step(self, objective: Objective, batch: DomainBatch, optimizer: torch.optim.Optimizer) -> Terms:
         """One update. Call the ``objective`` handed in, never ``self``: else processes would not share gradients."""
@@ -114,6 +123,23 @@ class Method(nn.Module, ABC):
 
 #: Training inputs in batches, in an order of their own, some thousands at most: ``for inputs in looks(): ...``.
 Looks = Callable[[], Iterable[Tensor]]
+
+
+def source_domains(problem: Problem, kind: type[Method]) -> int:
+    """How many source domains there are, for a method that must be told; refused where they are not known."""
+    if len(problem.domains) < 2:
+        raise DataError(too_few_domains(kind, len(problem.domains)))
+    return len(problem.domains)
+
+
+def too_few_domains(kind: type[Method], count: int) -> str:
+    """Why a method that uses domains cannot be trained where this many are known."""
+    there = (
+        "none is known: name the column that holds them (--domain)"
+        if count == 0
+        else ("there is one only: hold out fewer, or make more of other columns (--group-by)")
+    )
+    return f"{kind.label} compares source domains in training, and {there}; or leave {kind.name} out"
 
 
 def total(terms: Terms) -> Tensor:

@@ -27,6 +27,8 @@ class Problem:
     outputs: int
     task: Task
     make_body: Callable[[], Body]
+    domains: tuple[int, ...] = ()
+    """Training rows of each source domain, in the order of the indices in a batch; empty where none are known."""
 
 
 class Classes(MultiClass):
@@ -37,11 +39,13 @@ class Classes(MultiClass):
     """
 
     def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
-        if self.class_weight is None:
-            return F.cross_entropy(out.prediction, target)
+        return F.cross_entropy(out.prediction, target) if self.class_weight is None else self.losses(out, target).mean()
+
+    def losses(self, out: Predicted, target: Tensor) -> Float[Tensor, " batch"]:
         logits = at_least_float32(out.prediction)
-        self.class_weight = self.class_weight.to(logits)  # once: a copy at each step could not be recorded in a graph
-        return F.cross_entropy(logits, target, weight=self.class_weight, reduction="sum") / len(target)
+        if self.class_weight is not None:
+            self.class_weight = self.class_weight.to(logits)  # once: a copy at each step cannot be recorded in a graph
+        return F.cross_entropy(logits, target, weight=self.class_weight, reduction="none")
 
 
 class Numbers(Regression):
@@ -52,6 +56,9 @@ class Numbers(Regression):
 
     def loss(self, out: Predicted, target: Tensor) -> Float[Tensor, ""]:
         return super().loss(out, (target - self.mean) / self.scale)
+
+    def losses(self, out: Predicted, target: Tensor) -> Float[Tensor, " batch"]:
+        return super().losses(out, (target - self.mean) / self.scale)
 
     def read(self, out: Predicted) -> Tensor:
         # In half precision a mean far from 0 would swallow the rest.
