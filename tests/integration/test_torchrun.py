@@ -40,11 +40,13 @@ ALIKE = {  # neither batch norm nor dropout: two processes compute what one does
     "weighted": ("--method", "erm", "--body", "identity", "--class-weights"),
     "averaged": ("--method", "erm-ensemble", "--body", "identity", "--ema", "0.9"),
     "gdu": ("--method", "gdu[lambda_entropy=0.1,lambda_orth=0.1]", "--body", "identity"),
+    "over the valley": ("--method", "erm", "--body", "identity", "--swad"),
     "fine-tuned": ("--method", "linear", "--body", "identity"),
 }
 DIFFERENT = {
     "gdu with norms": ("--method", "gdu", "--body", "mlp"),
     "linear on norms": ("--method", "linear", "--body", "mlp"),
+    "mixed": ("--method", "fish", "--body", "mlp", "--mixstyle", "0.5", "--swad"),
     "uneven": ("--method", "erm", "--body", "identity", "--batch-size", "9"),
 }
 CUT = ("--method", "gdu[gating=style]", "--body", "mlp", "--ema", "0.9", "--checkpoint-seconds", "0")
@@ -200,7 +202,7 @@ def test_the_number_of_processes_is_kept_with_the_run(found):
     assert json.loads((run.path / "environment.json").read_text())["processes"] == 2
 
 
-@pytest.mark.parametrize("name", ["gdu with norms", "linear on norms", "gdu"])
+@pytest.mark.parametrize("name", ["gdu with norms", "linear on norms", "mixed", "gdu"])
 def test_predictions_of_both_processes_are_those_of_the_model_that_is_kept(found, name):
     """Running statistics differ from process to process; the ones that are kept must be the ones that predict."""
     dataset = load_data(found.data, Reading(target="sick", domain="site"))

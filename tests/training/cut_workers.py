@@ -22,7 +22,8 @@ from safetensors.torch import save_file
 
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.training import checkpoints
-from gated_domains.training.loop import Keeping, Training
+from gated_domains.training.loop import Training
+from gated_domains.training.outcome import Keeping
 from small_trainings import build, material, training, vectors, weights
 
 #: What is trained: the method, its settings, those of the training.

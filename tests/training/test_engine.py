@@ -16,7 +16,9 @@ from gated_domains.evaluation.selection import SELECTION_RULES
 from gated_domains.methods import ERM, Numbers
 from gated_domains.training.engine import Hardware, as_computed
 from gated_domains.training.graphs import GraphedStep, _shapes
-from gated_domains.training.loop import Keeping, Material, Training
+from gated_domains.training.loop import Training
+from gated_domains.training.material import Material
+from gated_domains.training.outcome import Keeping
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, cpu, material, pictures, train, vectors, weights
 

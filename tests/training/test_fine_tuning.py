@@ -16,7 +16,7 @@ from gated_domains.methods import Method
 from gated_domains.training import feature_cache
 from gated_domains.training.fine_tuning import on_cached_features
 from gated_domains.training.freezing import Frozen, FrozenBody
-from gated_domains.training.loop import Material
+from gated_domains.training.material import Material
 from gated_domains.training.predicting import predict_rows
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 

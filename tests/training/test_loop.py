@@ -47,7 +47,7 @@ class Film:
 
 def scripted(scores: Iterable[float]) -> SelectionRule:
     left = iter(scores)
-    return SelectionRule("scripted", "scripted", lambda validation: float(next(left)))
+    return SelectionRule(name="scripted", words="scripted", number=lambda evidence: float(next(left)))
 
 
 # -- the same by seed ------------------------------------------------------------------------------------------------

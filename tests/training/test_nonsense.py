@@ -13,7 +13,8 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Shuffled
 from gated_domains.training.checkpoints import load_checkpoint, newest_checkpoint
-from gated_domains.training.loop import Keeping, Material
+from gated_domains.training.material import Material
+from gated_domains.training.outcome import Keeping
 from gated_domains.training.settings import TrainingSettings
 from gated_domains.training.trouble import FiniteWatch, NotFiniteError, all_finite, explain
 from small_trainings import build, material, train, vectors

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from gated_domains.training.optimisers import make_optimizer, rate_at, rates_to, set_rate
+from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import build, vectors
 
@@ -65,3 +65,23 @@ def test_a_rate_is_set_for_every_group_whether_it_is_a_number_or_lies_on_a_devic
     set_rate(optimizer, 0.25)
     assert all(group["lr"] is tensor for group, tensor in zip(optimizer.param_groups, held, strict=True))
     assert [float(tensor) for tensor in held] == [0.25] * len(held)
+
+
+def test_state_read_from_a_file_is_laid_out_as_its_parameters_are():
+    """A fused optimiser, which goes through memory, would else take each moment for another's."""
+    start = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    gradients = [torch.randn_like(start) for _ in range(2)]
+    found = []
+    for saved in (False, True):
+        parameter = torch.nn.Parameter(start.clone())
+        optimizer = torch.optim.AdamW([parameter], lr=0.1, fused=True)
+        parameter.grad = gradients[0].clone()
+        optimizer.step()
+        if saved:
+            state = optimizer.state[parameter]
+            state.update({name: state[name].contiguous() for name in ("exp_avg", "exp_avg_sq")})
+            lay_out_state(optimizer)
+        parameter.grad = gradients[1].clone()
+        optimizer.step()
+        found.append(parameter.detach())
+    assert torch.equal(*found)

@@ -10,8 +10,14 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
+from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.bodies import Identity
+from gated_domains.data.batches import place
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.encoding import FeatureEncoding
+from gated_domains.methods import ERM, Classes, Prediction
 from gated_domains.training import predicting
-from gated_domains.training.loop import looks
+from gated_domains.training.material import looks
 from gated_domains.training.predicting import _padded_share, predict_rows
 from small_trainings import build, cpu, material, pictures, vectors
 
@@ -99,10 +105,12 @@ class OneOfSeveral(Fabric):
         return cpu().autocast()
 
 
+@pytest.mark.parametrize("name", ["gdu", "arm-bn"])
 @pytest.mark.parametrize("rows", [30, 7, 1])
-def test_several_processes_give_what_one_gives_in_the_same_order(rows, data, monkeypatch):
+def test_several_processes_give_what_one_gives_in_the_same_order(rows, name, data, monkeypatch):
     """Three threads, each with a model of its own, that meet where processes would gather."""
-    method, chosen, world = prepared(data), data.validation[:rows], 3
+    method, chosen, world = prepared(data, name), data.validation[:rows][::-1], 3
+    monkeypatch.setattr(predicting, "_OF_ONE_DOMAIN", 4)
     meeting, held = threading.Barrier(world, timeout=60), {}
 
     def gathered(fabric, value: torch.Tensor) -> torch.Tensor:
@@ -131,3 +139,82 @@ def test_several_processes_give_what_one_gives_in_the_same_order(rows, data, mon
     for rank in range(world):
         for name, values in expected.arrays().items():
             np.testing.assert_allclose(found[rank].arrays()[name], values, rtol=1e-5, atol=1e-6)
+
+
+# -- where what is said of a row hangs on the batch ------------------------------------------------------------------
+
+
+class Watched(ERM):
+    """Says of a row what it is, and keeps what it was asked."""
+
+    batchwise = True
+
+    def predict(self, inputs: torch.Tensor) -> Prediction:
+        self.asked.append(inputs[:, 0].long().tolist())
+        return Prediction(torch.stack([inputs[:, 0], inputs.sum(1)], 1))
+
+
+def asked(
+    rows: np.ndarray, domains: np.ndarray | None, monkeypatch, *, most: int = 10
+) -> tuple[np.ndarray, list[list[int]]]:
+    """What came back for these rows, and the rows of each batch that the method was given."""
+    monkeypatch.setattr(predicting, "_OF_ONE_DOMAIN", most)
+    values = np.stack([np.arange(200), np.zeros(200)], 1).astype(np.float32)
+    dataset = DomainDataset.from_arrays(values, np.arange(200) % 2, domains, task="classification")
+    method = Watched(Backbone(Identity((2,))), 2, Classes())
+    method.asked = []
+    samples = place(dataset, FeatureEncoding(2))
+    return predict_rows(method, samples, rows).output[:, 0], method.asked
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 12, 21, 95])
+def test_batches_of_a_batchwise_method_are_of_one_domain_nearly_alike_in_size_and_never_of_a_lone_row(
+    count, monkeypatch
+):
+    domains = np.where(np.arange(200) < 100, 0, 3)
+    rows = np.concatenate([np.arange(100, 100 + count), np.arange(25)])
+    found, batches = asked(rows, domains, monkeypatch)
+    assert found.tolist() == rows.tolist()
+    sizes: dict[int, list[int]] = {0: [], 3: []}
+    for batch in batches:
+        assert len({domains[row] for row in batch}) == 1
+        sizes[domains[batch[0]]].append(len(batch))
+    assert sum(sizes[0]) == 25
+    assert sum(sizes[3]) == count
+    for own, total in ((sizes[0], 25), (sizes[3], count)):
+        assert len(own) == -(-total // 10)
+        assert max(own) - min(own) <= 1
+        assert min(own) > 1 or total == 1
+
+
+def test_batches_of_a_batchwise_method_mix_the_rows_of_sorted_files_and_always_alike(monkeypatch):
+    domains = np.zeros(200, np.int64)
+    _, batches = asked(np.arange(200), domains, monkeypatch, most=50)
+    assert all(min(batch) < 50 and max(batch) >= 150 for batch in batches)
+    assert asked(np.arange(200), domains, monkeypatch, most=50)[1] == batches
+
+
+def test_rows_of_a_domain_go_together_alike_whatever_their_order_and_the_other_domains(monkeypatch):
+    domains = np.arange(200) % 4
+    own = np.flatnonzero(domains == 2)
+    alone = asked(own, domains, monkeypatch)[1]
+    found, batches = asked(np.random.default_rng(1).permutation(200), domains, monkeypatch)
+    assert found.tolist() == np.random.default_rng(1).permutation(200).tolist()
+    assert sorted(sorted(batch) for batch in batches if domains[batch[0]] == 2) == sorted(map(sorted, alone))
+
+
+def test_rows_of_which_nobody_knows_the_domain_are_taken_for_one(monkeypatch):
+    found, batches = asked(np.array([7, 3, 3, 150]), None, monkeypatch)
+    assert found.tolist() == [7, 3, 3, 150]
+    assert len(batches) == 1
+
+
+def test_a_batchwise_method_says_of_rows_what_it_says_of_their_domains_batch(data):
+    method, rows = prepared(data, "arm-bn"), np.array([90, 3, 118, 6, 80, 7, 8, 9])
+    found = predict_rows(method, data.samples, rows).output
+    inputs, domains = torch.from_numpy(data.dataset.inputs.values[rows]), data.dataset.domains[rows]
+    for domain in set(domains.tolist()):
+        own = domains == domain
+        with torch.no_grad():
+            expected = method.predict(inputs[own]).output
+        np.testing.assert_allclose(found[own], expected, rtol=1e-4, atol=1e-6)

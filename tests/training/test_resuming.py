@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.training.checkpoints import TENSORS, load_checkpoint, newest_checkpoint, save_checkpoint
-from gated_domains.training.loop import Keeping
+from gated_domains.training.outcome import Keeping
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 
 needs_forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
@@ -155,7 +155,7 @@ def test_early_stopping_is_remembered_over_a_cut(tmp_path):
         run = training(
             build("erm", data.dataset), data, epochs=9, patience=3, watcher=watcher, schedule="constant",
             keeping=Keeping(folder=tmp_path, seconds=0.0),
-            rule=SelectionRule("s", "s", lambda validation: scores[run.place.epoch]),
+            rule=SelectionRule(name="s", words="s", number=lambda evidence: scores[run.place.epoch]),
         )  # fmt: skip
         return run.run()
 

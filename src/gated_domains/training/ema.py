@@ -26,7 +26,7 @@ class EMA:
         self.decay = decay
         self.count = 0
         # In half precision a small step towards the parameter would round to none.
-        self.averages = {name: at_least_float32(p.detach()).clone() for name, p in _trained(module).items()}
+        self.averages = {name: at_least_float32(p.detach()).clone() for name, p in trained_parameters(module).items()}
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
@@ -76,7 +76,7 @@ class EMA:
 
     def _pairs(self, module: nn.Module) -> list[tuple[Tensor, Tensor]]:
         """Every average, on the device of its parameter, with that parameter."""
-        trained = _trained(module)
+        trained = trained_parameters(module)
         _same_parameters(trained, self.averages)
         for name, parameter in trained.items():
             if self.averages[name].device != parameter.device:
@@ -84,7 +84,8 @@ class EMA:
         return [(self.averages[name], parameter) for name, parameter in trained.items()]
 
 
-def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """What an optimiser moves, by name."""
     return {name: p for name, p in module.named_parameters() if p.requires_grad and p.is_floating_point()}
 
 

@@ -113,7 +113,7 @@ class WrappedObjective:
         self.fabric, self.module = fabric, module
 
     def __call__(self, batch: DomainBatch) -> Terms:
-        return cast(Terms, self.module(batch.inputs, batch.targets, batch.domains))
+        return cast(Terms, self.module(batch.inputs, batch.targets, batch.domains, batch.blocks))
 
     def backward(self, loss: Tensor) -> None:
         self.fabric.backward(loss)

@@ -13,7 +13,7 @@ from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.inputs import Features
 from gated_domains.methods.method import Method
 from gated_domains.training.feature_cache import cached_features
-from gated_domains.training.loop import Material, looks
+from gated_domains.training.material import Material, looks
 
 
 @contextmanager

@@ -60,7 +60,8 @@ class GraphedStep:
         return terms
 
     def _recorded(self, batch: DomainBatch) -> bool:
-        self.batch = DomainBatch(*(None if t is None else t.clone() for t in _fields(batch)))  # type: ignore[arg-type]
+        domains = None if batch.domains is None else batch.domains.clone()
+        self.batch = DomainBatch(batch.inputs.clone(), batch.targets.clone(), domains, batch.blocks)
         graph, random_numbers = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state()
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may be reading samples ahead
@@ -87,12 +88,8 @@ def _end_recording(random_numbers: Tensor) -> None:
     torch.cuda.set_rng_state(random_numbers)
 
 
-def _fields(batch: DomainBatch) -> tuple[Tensor, Tensor, Tensor | None]:
-    return batch.inputs, batch.targets, batch.domains
-
-
 def _tensors(batch: DomainBatch) -> list[Tensor]:
-    return [tensor for tensor in _fields(batch) if tensor is not None]
+    return [tensor for tensor in (batch.inputs, batch.targets, batch.domains) if tensor is not None]
 
 
 def _shapes(batch: DomainBatch) -> list[torch.Size]:

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,14 +14,14 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from gated_domains.backbones.finding import evaluating
-from gated_domains.data.batches import DomainBatch, Samples
-from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError, first_line
+from gated_domains.data.groups import groups_among
 from gated_domains.data.inputs import Rows
-from gated_domains.data.sampling import SAMPLERS, InOrder, Sampler, Shared, Shuffled
-from gated_domains.evaluation.scores import DomainScores, metric_for, score_by_domain
-from gated_domains.evaluation.selection import SelectionRule, Selector
-from gated_domains.methods.method import Method
+from gated_domains.data.sampling import InOrder, Sampler, Shared, sampler_for
+from gated_domains.evaluation.scores import DomainScores, Metric, metric_for, score_by_domain
+from gated_domains.evaluation.selection import Evidence, SelectionRule, Selector
+from gated_domains.methods.method import Method, Terms
 from gated_domains.training.checkpoints import (
     load_checkpoint,
     newest_checkpoint,
@@ -33,61 +32,20 @@ from gated_domains.training.checkpoints import (
 from gated_domains.training.ema import EMA
 from gated_domains.training.engine import WrappedObjective, as_computed
 from gated_domains.training.graphs import GraphedStep, Step
-from gated_domains.training.optimisers import make_optimizer, rate_at, rates_to, set_rate
+from gated_domains.training.material import LOOK_BATCH, Material, looks
+from gated_domains.training.mixing import Mixing, start_mixing
+from gated_domains.training.norms import renew_norms
+from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
+from gated_domains.training.outcome import Journal, Keeping, Outcome, Watcher
 from gated_domains.training.predicting import predict_rows
 from gated_domains.training.processes import earliest, from_all, from_first
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.swad import SWAD
 from gated_domains.training.trouble import FiniteWatch, NotFiniteError, all_finite, explain
+from gated_domains.training.valley import validation_loss
 
-LOOKED_AT = 20_000  # training rows that a method looks at between epochs
 MEASURED = 500  # validation rows that curves of gates are drawn from
-_LOOK_BATCH = 512
 _CLOCK_STEPS = 100  # with several processes, steps between two looks at the clock, which all must wait for
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Material:
-    """What is trained on. The rows held out are not among ``train`` and ``validation``, and no others are read."""
-
-    dataset: DomainDataset
-    samples: Samples
-    train: Rows
-    validation: Rows
-
-
-@runtime_checkable
-class Journal(Protocol):
-    """Where the numbers of every epoch go; a run folder is one."""
-
-    def append_metrics(self, record: dict[str, Any]) -> None: ...
-    def keep_metrics(self, through_step: int) -> None: ...
-
-
-@runtime_checkable
-class Watcher(Protocol):
-    """Who is told how far a training is."""
-
-    def stepped(self, step: int, steps: int) -> None: ...
-    def epoch_ended(self, record: dict[str, Any]) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a training ended; the method carries the weights of the best epoch."""
-
-    best_epoch: int
-    epochs: int
-    stopped: str
-    seconds: float
-    validation: DomainScores
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keeping:
-    """Where checkpoints go, and how many seconds lie between two at least; 0 keeps every step of one process."""
-
-    folder: Path
-    seconds: float = 20.0
 
 
 @dataclass
@@ -115,6 +73,7 @@ class Training:
         fabric: Fabric,
         seed: int,
         rule: SelectionRule,
+        metric: Metric | None = None,
         keeping: Keeping | None = None,
         journal: Journal | None = None,
         watcher: Watcher | None = None,
@@ -124,8 +83,9 @@ class Training:
         self.keeping = keeping
         # Of several processes the first alone writes and is watched.
         self.journal, self.watcher = (journal, watcher) if fabric.is_global_zero else (None, None)
-        self.metric = metric_for(material.dataset.num_classes)
-        self.selector = Selector(settings.patience)
+        self.metric = metric or metric_for(material.dataset.num_classes)
+        self.stops_early = settings.patience is not None and rule.stop_early
+        self.selector = Selector(settings.patience if self.stops_early and not settings.swad else None)
         self.best: dict[str, Tensor] | None = None
         self.place = _Place()
         self.device = fabric.device
@@ -134,15 +94,28 @@ class Training:
         wrapped, self.stepper = fabric.setup(method, self.optimizer)
         self.objective = WrappedObjective(fabric, wrapped)
         self.ema = None if settings.ema is None else EMA(method, decay=settings.ema)
-        self.advance: Step = lambda batch: method.step(self.objective, batch, self.stepper)
+        self.swad = SWAD() if settings.swad else None
+        self.averages = self.ema or self.swad
+        self.mixing = self._mixing()
+        self.advance: Step = self._advance
         if self.device.type == "cuda" and settings.optimizer != "sgd" and fabric.world_size == 1:
             self.advance = GraphedStep(self.advance)
-        self.sampler = self._sampler()
+        groups = groups_among(material.dataset, material.train, settings.group_by)
+        self.sampler = self._sampler(None if groups is None else groups.index)
+        told = method.uses_domains or (self.mixing is not None and self.mixing.mixer.needs_domains)
+        self.groups = torch.from_numpy(groups.index).to(self.device) if groups is not None and told else None
         self.steps = settings.epochs * len(self.sampler)
         self._kept = time.monotonic()
         self._began = time.monotonic()
 
     def run(self) -> Outcome:
+        try:
+            return self._run()
+        finally:
+            if self.mixing is not None:
+                self.mixing.mixer.remove()
+
+    def _run(self) -> Outcome:
         began = time.monotonic()
         if not self._resumed():
             with evaluating(self.method):
@@ -158,19 +131,19 @@ class Training:
         place = self.place
         if place.batch == 0:
             self.method.train()
-            with nullcontext() if self.ema is None else self.ema.restarting(self.method):
+            with nullcontext() if self.averages is None else self.averages.restarting(self.method):
                 self.method.renew(self._looks, epoch=place.epoch, optimizer=self.optimizer)
             self.watch = FiniteWatch(self.device)
         self.method.train()
-        batches = self.material.samples.batches(self.sampler, place.epoch, start=place.batch)
+        batches = self.material.samples.batches(self.sampler, place.epoch, start=place.batch, groups=self.groups)
         for batch in batches:
-            self._step(batch if self.method.uses_domains else batch.without_domains())
+            self._step(batch if self.groups is not None else batch.without_domains())
         self._refuse_nonsense(weights=True)
         with nullcontext() if self.ema is None else self.ema.swapped(self.method), evaluating(self.method):
-            record = self._record(self._selected())
+            record = self._record(*self._selected())
         place.losses.append(sum(record["train"].values()))
         place.epoch, place.batch, place.sums = place.epoch + 1, 0, {}
-        place.stopped = self.selector.stop
+        place.stopped = self.selector.stop if self.swad is None else self.swad.over and self.stops_early
         place.seconds = time.monotonic() - self._began
         if self.journal is not None:
             self.journal.append_metrics(record)
@@ -182,8 +155,8 @@ class Training:
         place = self.place
         set_rate(self.optimizer, rate_at(place.step, self.steps, self.settings))
         terms = self.advance(batch)
-        if self.ema is not None:
-            self.ema.update(self.method)
+        if self.averages is not None:
+            self.averages.update(self.method)
         for name, term in terms.items():
             value = term.detach().to(torch.float64, copy=True)  # a recorded step writes the next one in its place
             place.sums[name] = place.sums[name] + value if name in place.sums else value
@@ -196,30 +169,44 @@ class Training:
         if place.batch < len(self.sampler) and (self.fabric.world_size == 1 or place.batch % _CLOCK_STEPS == 0):
             self._keep()
 
-    def _selected(self) -> DomainScores:
-        """The validation scores; where they are the best so far, the weights are kept."""
+    def _advance(self, batch: DomainBatch) -> Terms:
+        """One update of the weights."""
+        if self.mixing is not None:
+            return self.mixing.step(self.method, self.objective, batch, self.stepper)
+        return self.method.step(self.objective, batch, self.stepper)
+
+    def _selected(self) -> tuple[DomainScores, float]:
+        """The validation scores, and what the rule makes of them; where that is the best so far, weights are kept."""
         # Running statistics are of each process's own share; those of the first are kept, so they are the ones scored.
         from_first(self.fabric, self.method.buffers())
         self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
-        scores = self.validate()
-        if self.selector.update(self.place.epoch, self.fabric.broadcast(self.rule(scores))) or self.best is None:
+        evidence = self.evidence()
+        number = self.fabric.broadcast(self.rule(evidence))
+        if self.swad is not None:
+            self.swad.epoch_ended(self.fabric.broadcast(validation_loss(evidence.output, evidence.targets)))
+        if (self.selector.update(self.place.epoch, number) or self.best is None) and self.swad is None:
             self.best = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
-        return scores
+        return evidence.scores, number
 
-    def validate(self) -> DomainScores:
-        """The scores of the sources' validation rows."""
+    def evidence(self) -> Evidence:
+        """What the method says of the rows that select, as it is now, and how that scores."""
         data, rows = self.material.dataset, self.material.validation
-        predicted = predict_rows(self.method, self.material.samples, rows, fabric=self.fabric)
-        domains = None if data.domains is None else data.domains[rows]
-        return score_by_domain(
-            predicted.output,
+        output = predict_rows(self.method, self.material.samples, rows, fabric=self.fabric).output
+        if not np.isfinite(output).all():
+            raise NotFiniteError(
+                f"after epoch {self.place.epoch + 1} predictions are no numbers, though the loss was one: weights have "
+                f"grown out of range; lower the learning rate, {self.settings.rate:g}"
+            )
+        scores = score_by_domain(
+            output,
             data.targets[rows],
-            domains=domains,
+            domains=None if data.domains is None else data.domains[rows],
             domain_names=data.domain_names,
             metric=self.metric,
         )
+        return Evidence(epoch=self.place.epoch, output=output, targets=data.targets[rows], scores=scores)
 
-    def _record(self, validation: DomainScores) -> dict[str, Any]:
+    def _record(self, validation: DomainScores, selection: float) -> dict[str, Any]:
         place = self.place
         sums = torch.stack([place.sums[name] for name in place.sums]) / len(self.sampler)
         means = cast(Tensor, self.fabric.all_reduce(sums, reduce_op="mean")).tolist()
@@ -232,6 +219,7 @@ class Training:
             "rate": float(self.optimizer.param_groups[0]["lr"]),
             "train": dict(zip(place.sums, means, strict=True)),
             "validation": validation.as_json(),
+            "selection": selection,
             "measures": measures,
         }
 
@@ -264,10 +252,28 @@ class Training:
 
     # Rows.
 
-    def _sampler(self) -> Sampler:
-        kind = SAMPLERS[self.settings.sampling]
-        whole = kind.over(
-            self.material.dataset, self.material.train, batch_size=self.settings.batch_size, seed=self.seed
+    def _mixing(self) -> Mixing | None:
+        if self.settings.mixstyle is None:
+            return None
+        return start_mixing(
+            self.method,
+            self.settings.mixstyle,
+            dataset=self.material.dataset,
+            samples=self.material.samples,
+            train=self.material.train,
+            group_by=self.settings.group_by,
+            fabric=self.fabric,
+        )
+
+    def _sampler(self, groups: Rows | None) -> Sampler:
+        settings = self.settings
+        whole = sampler_for(
+            self.method.sampling if settings.sampling == "auto" else settings.sampling,
+            self.material.train,
+            domains=groups,
+            batch_size=settings.batch_size,
+            seed=self.seed,
+            blocks=settings.groups_per_batch,
         )
         world = self.fabric.world_size
         return whole if world == 1 else Shared(whole, self.fabric.global_rank, world)
@@ -278,7 +284,7 @@ class Training:
     def _measured(self) -> Tensor:
         rows = self.material.validation
         chosen = rows[:: max(1, len(rows) // MEASURED)]
-        inputs = torch.cat(list(self.material.samples.input_batches(InOrder(chosen, _LOOK_BATCH))))
+        inputs = torch.cat(list(self.material.samples.input_batches(InOrder(chosen, LOOK_BATCH))))
         return as_computed(inputs, self.fabric)
 
     # Checkpoints.
@@ -304,6 +310,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
             "ema": None if self.ema is None else self.ema.state(),
+            "swad": None if self.swad is None else self.swad.state(),
             "selector": self.selector.state(),
             "best": self.best,
             "place": {**vars(self.place), "sums": {}},
@@ -328,8 +335,11 @@ class Training:
         try:
             self.method.load_state_dict(state["method"])
             self.optimizer.load_state_dict(state["optimizer"])
+            lay_out_state(self.optimizer)
             if self.ema is not None:
                 self.ema.load_state(state["ema"])
+            if self.swad is not None:
+                self.swad.load_state(state["swad"], self.device)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             said = first_line(RuntimeError(" ".join(str(error).split())))
             raise DataError(f"{path} is of another model ({said}); delete it to start this training again") from error
@@ -350,21 +360,31 @@ class Training:
         return True
 
     def _outcome(self) -> Outcome:
-        assert self.best is not None
-        self.method.load_state_dict(self.best)
+        self._carry_what_is_kept()
         self.method.eval()
-        best = self.selector.best_epoch
+        evidence, best = self.evidence(), self.selector.best_epoch
+        notes = () if self.mixing is None else self.mixing.notes(self.fabric.world_size)
         return Outcome(
             best_epoch=0 if best is None else best,
             epochs=self.place.epoch,
             stopped="early" if self.place.stopped and self.place.epoch < self.settings.epochs else "all epochs",
             seconds=self.place.seconds,
-            validation=self.validate(),
+            validation=evidence.scores,
+            selection_score=self.selector.best if self.swad is None else self.fabric.broadcast(self.rule(evidence)),
+            averaged=None if self.swad is None else self.swad.interval,
+            notes=notes if self.swad is None else (*notes, self.swad.note),
         )
 
-
-def looks(material: Material, seed: int) -> Iterator[Tensor]:
-    """Training inputs for a method to look at: all, or as many as are enough, in an order by chance."""
-    order = Shuffled(material.train, _LOOK_BATCH, seed=seed, drop_last=False)
-    rows = np.concatenate(list(order.batches(0)))[:LOOKED_AT]
-    return material.samples.input_batches(InOrder(rows, _LOOK_BATCH))
+    def _carry_what_is_kept(self) -> None:
+        """The weights of the best epoch, or the average; batch norms and gates then look at training inputs again."""
+        if self.swad is None:
+            assert self.best is not None
+            self.method.load_state_dict(self.best)
+            return
+        self.swad.apply(self.method)
+        with evaluating(self.method):
+            # Twice: gates of the raw input decide what norms see, and norms what gates of early blocks see.
+            self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
+            renew_norms(self.method, self._looks, around=self.fabric.autocast)
+            from_first(self.fabric, self.method.buffers())
+            self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)

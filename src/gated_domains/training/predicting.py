@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,15 @@ from numpy.typing import NDArray
 from gated_domains.backbones.finding import evaluating
 from gated_domains.data.batches import Samples
 from gated_domains.data.inputs import Rows
-from gated_domains.data.sampling import InOrder
+from gated_domains.data.sampling import InOrder, Sampler
 from gated_domains.methods.method import Method
 from gated_domains.methods.prediction import Prediction
 from gated_domains.training.engine import as_computed
 from gated_domains.training.processes import from_all
 
 _BATCH = {"cuda": 4096}  # elsewhere 1,024
+_OF_ONE_DOMAIN = 1024  # rows at most where predictions hang on the batch: the same on every device
+_ORDER = 0  # the seed of the order in which the rows of a domain are put together
 
 
 @dataclass(frozen=True)
@@ -39,22 +42,87 @@ class Predicted:
 
 @torch.no_grad()
 def predict_rows(method: Method, samples: Samples, rows: Rows, *, fabric: Fabric | None = None) -> Predicted:
-    """The predictions of these rows, in eval mode; the method is left in the mode it was in."""
+    """The predictions of these rows, in eval mode; the method is left in the mode it was in.
+
+    Where a method is ``batchwise``, each batch is of rows of one domain, put together by chance but always alike: files
+    are often sorted by class, and the statistics of a batch should be those of the domain. Rows whose domains nobody
+    knows are all of one.
+    """
+    if method.batchwise:
+        return _predict_by_domain(method, samples, rows, fabric)
     alone = fabric is None or fabric.world_size == 1
     mine = rows if alone or fabric is None else _padded_share(rows, fabric.global_rank, fabric.world_size)
+    joined = _said(method, samples, InOrder(mine, _BATCH.get(samples.device.type, 1024)), fabric)
+    if not alone and fabric is not None:
+        joined = {name: _gathered(value, fabric, len(rows)) for name, value in joined.items()}
+    return _as_arrays(joined)
+
+
+def _predict_by_domain(method: Method, samples: Samples, rows: Rows, fabric: Fabric | None) -> Predicted:
+    rank, world = (0, 1) if fabric is None else (fabric.global_rank, fabric.world_size)
+    domains = None if samples.domains is None else samples.domains.cpu().numpy()[rows]
+    parts = _parts(rows, domains)
+    mine = parts[rank::world] or parts[:1]  # a process without a part of its own says what shapes there are
+    said = _said(method, samples, _Given([rows[part] for part in mine]), fabric)
+    places = torch.from_numpy(np.concatenate(mine))
+    joined = {}
+    for name, value in said.items():
+        whole = value.new_zeros((len(rows), *value.shape[1:]))
+        whole[places.to(value.device)] = value
+        joined[name] = whole if fabric is None else from_all(fabric, whole)[_owners(parts, world), np.arange(len(rows))]
+    return _as_arrays(joined)
+
+
+def _parts(rows: Rows, domains: Rows | None) -> list[Rows]:
+    """Places in ``rows``, each once, in parts of one domain and of nearly one size; a row is alone only if it must be.
+
+    Which rows go together depends on the rows of their domain alone, neither on their order nor on other domains.
+    """
+    domains = np.zeros(len(rows), np.int64) if domains is None else domains
+    in_order = np.lexsort((rows, domains))
+    found = []
+    for own in np.split(in_order, np.flatnonzero(np.diff(domains[in_order])) + 1):
+        shuffled = np.random.default_rng(_ORDER).permutation(own)
+        found += np.array_split(shuffled, -(-len(own) // _OF_ONE_DOMAIN))
+    return found
+
+
+def _owners(parts: Sequence[Rows], world: int) -> Rows:
+    """The process that predicts each row."""
+    owners = np.empty(sum(map(len, parts)), np.int64)
+    for number, part in enumerate(parts):
+        owners[part] = number % world
+    return owners
+
+
+class _Given:
+    """Batches as they are given."""
+
+    blocks = None
+
+    def __init__(self, order: Sequence[Rows]) -> None:
+        self.order = order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def batches(self, epoch: int = 0) -> Iterator[Rows]:
+        return iter(self.order)
+
+
+def _said(method: Method, samples: Samples, sampler: Sampler, fabric: Fabric | None) -> dict[str, torch.Tensor]:
+    """What the method says of the rows of a sampler, in its order; by the names of what is there."""
     parts: list[Prediction] = []
-    batch_size = _BATCH.get(samples.device.type, 1024)
     with evaluating(method):
-        for inputs in samples.input_batches(InOrder(mine, batch_size)):
+        for inputs in samples.input_batches(sampler):
             with nullcontext() if fabric is None else fabric.autocast():
                 parts.append(method.predict(inputs if fabric is None else as_computed(inputs, fabric)))
     joined = {name: _joined(parts, name) for name in Prediction._fields}
-    if not alone and fabric is not None:
-        joined = {
-            name: None if value is None else _gathered(value, fabric, len(rows)) for name, value in joined.items()
-        }
-    arrays = {name: value.cpu().numpy() for name, value in joined.items() if value is not None}
-    return Predicted(**arrays)
+    return {name: value for name, value in joined.items() if value is not None}
+
+
+def _as_arrays(joined: dict[str, torch.Tensor]) -> Predicted:
+    return Predicted(**{name: value.cpu().numpy() for name, value in joined.items()})
 
 
 def _joined(parts: list[Prediction], name: str) -> torch.Tensor | None:

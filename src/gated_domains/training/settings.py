@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gated_domains.settings import Settings
+from gated_domains.settings.search import Between
 
 Precision = Literal["32", "bf16", "16", "64"]
 
 
 class TrainingSettings(Settings):
-    """``patience`` epochs without a better validation score end a training, None: never. ``ema`` averages weights.
+    """``patience`` epochs without a better validation score end a training, None: never.
 
     ``schedule`` "cosine" takes the learning rate to 0 over all epochs. ``weight_decay`` is for the weights that the
-    method does not decay by itself.
+    method does not decay by itself. Switches that go with every method: ``ema`` is the decay of a moving average of the
+    weights, ``swad`` averages them over the flat valley of the validation loss, ``mixstyle`` mixes styles in a batch
+    with this probability. ``sampling`` "auto" is what the method asks for. ``group_by`` names what stands for the
+    domains in training: metadata columns, ``domain``, ``class``; nothing: the domains.
     """
 
     epochs: int = Field(default=30, ge=1)
     batch_size: int = Field(default=128, ge=1)
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    rate: float = Field(default=1e-3, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
+    rate: Annotated[float, Between(1e-4, 1e-2, log=True)] = Field(default=1e-3, gt=0)
+    weight_decay: Annotated[float, Between(1e-6, 1e-2, log=True)] = Field(default=0.0, ge=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     schedule: Literal["cosine", "constant"] = "cosine"
     patience: int | None = Field(default=10, ge=1)
     ema: float | None = Field(default=None, gt=0, lt=1)
+    swad: bool = False
+    mixstyle: float | None = Field(default=None, gt=0, le=1)
     class_weights: bool = False
-    sampling: Literal["plain", "balanced"] = "plain"
+    sampling: Literal["auto", "plain", "balanced", "groups", "single"] = "auto"
+    group_by: tuple[str, ...] = ()
+    groups_per_batch: int = Field(default=4, ge=1)
     precision: Precision = "32"
+
+    @model_validator(mode="after")
+    def _one_average(self) -> TrainingSettings:
+        if self.swad and self.ema is not None:
+            raise ValueError("swad and ema are two averages of the same weights; choose one of them")
+        return self

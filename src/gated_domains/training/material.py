@@ -1,0 +1,37 @@
+"""Material: what a training reads, and the rows that a method looks at between epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from gated_domains.data.batches import Samples
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.inputs import Rows
+from gated_domains.data.sampling import InOrder, Shuffled
+
+LOOKED_AT = 20_000  # training rows that a method looks at between epochs
+LOOK_BATCH = 512
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Material:
+    """What is trained on, and the rows that select an epoch. No others are read.
+
+    The rows held out are never among ``train``, and among ``validation`` for the oracle alone.
+    """
+
+    dataset: DomainDataset
+    samples: Samples
+    train: Rows
+    validation: Rows
+
+
+def looks(material: Material, seed: int) -> Iterator[Tensor]:
+    """Training inputs for a method to look at: all, or as many as are enough, in an order by chance."""
+    order = Shuffled(material.train, LOOK_BATCH, seed=seed, drop_last=False)
+    rows = np.concatenate(list(order.batches(0)))[:LOOKED_AT]
+    return material.samples.input_batches(InOrder(rows, LOOK_BATCH))

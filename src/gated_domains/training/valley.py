@@ -1,0 +1,71 @@
+"""The valley of a validation loss: from where it has arrived to where it rises again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LEAST = 1e-12  # the least probability that counts: one row that is wrong for certain must not decide
+
+
+@dataclass
+class Valley:
+    """Losses by epoch, counted from 0, and the valley that they go through.
+
+    It begins with the first epoch whose loss none of the ``converged - 1`` after it undercuts. The losses of these
+    ``converged`` epochs, on average and times ``ratio``, are its rim. It is over once ``tolerated`` epochs on end lie
+    above the rim, and its last epoch is then the one before those.
+    """
+
+    converged: int = 3
+    tolerated: int = 6
+    ratio: float = 1.3
+    losses: list[float] = field(default_factory=list)
+
+    def see(self, loss: float) -> None:
+        """The loss of one more epoch; what follows the valley is not looked at."""
+        if not self.over:
+            self.losses.append(loss)
+
+    @property
+    def start(self) -> int | None:
+        """The first epoch, as soon as there is one."""
+        windows = zip(*(self.losses[ahead:] for ahead in range(self.converged)), strict=False)
+        return next((epoch for epoch, window in enumerate(windows) if window[0] == min(window)), None)
+
+    @property
+    def rim(self) -> float | None:
+        """The loss above which it has been left."""
+        start = self.start
+        return None if start is None else self.ratio * float(np.mean(self.losses[start : start + self.converged]))
+
+    @property
+    def above(self) -> int:
+        """How many epochs on end, up to the last one, lie above the rim."""
+        rim = self.rim
+        within = [] if rim is None else [epoch for epoch, loss in enumerate(self.losses) if loss <= rim]
+        return len(self.losses) - 1 - within[-1] if within else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has been left for good."""
+        return self.above >= self.tolerated
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """The first and the last epoch; where it has not begun, the last ``converged`` of all."""
+        last, start = len(self.losses) - 1, self.start
+        if start is None:
+            return max(0, last + 1 - self.converged), last
+        return start, last - self.above if self.over else last
+
+
+def validation_loss(output: NDArray[Any], targets: NDArray[Any]) -> float:
+    """Minus the mean logarithm of the true class's probability; of numbers, the mean squared error."""
+    values = output.astype(np.float64)
+    if values.shape[1] == 1:
+        return float(np.mean((values[:, 0] - targets) ** 2))
+    return float(-np.log(values[np.arange(len(values)), targets].clip(_LEAST)).mean())
