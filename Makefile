@@ -33,8 +33,9 @@ lint: $(VENV)/ready  ## style, spelling, import direction
 types: $(VENV)/ready  ## mypy, strict
 	$(RUN)/mypy
 
-bench: $(VENV)/ready  ## what the layer costs beside a loop and bare linear layers; reading data beside pandas and PIL
+bench: $(VENV)/ready  ## what the layer costs beside a loop and bare linear layers, a step of each method; reading data
 	$(RUN)/python benchmarks/layer.py
+	$(RUN)/python benchmarks/methods.py
 	$(RUN)/python benchmarks/loading.py
 
 format: $(VENV)/ready  ## put files into shape
@@ -53,5 +54,5 @@ $(VENV)/ready: pyproject.toml
 $(EXTRAS_VENV)/ready: pyproject.toml
 	@echo "setting up $(EXTRAS_VENV) (a few minutes, once)"
 	$(PYTHON) -m venv $(EXTRAS_VENV)
-	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds]' timm
+	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune]' timm
 	@touch $@

@@ -19,7 +19,7 @@ from made_runs import Done, assert_refused, call, changed, table
 
 METHODS = "gdu[num_bases=3],erm,linear"
 READING = ("--target", "sick", "--domain", "site")
-SHORT = ("--epochs", 1, "--seeds", 1, "--device", "cpu")
+SHORT = ("--epochs", 1, "--seeds", 1, "--device", "cpu", "--workers", 1)
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run
 
@@ -244,7 +244,7 @@ def test_stopped_before_anything_is_done_it_says_so(data, monkeypatch):
         (["--methods", "gdu,"], ["cannot be read; write it as gdu,erm"]),
         (["--body", "mpl"], ["--body: there is no body 'mpl'; did you mean 'mlp'?"]),
         (["--body", "small"], ["'small' takes images", "mlp, identity"]),
-        (["--validation", 2], ["validation must lie between 0 and 1"]),
+        (["--validation", 2], ["validation must be", "below 1, got 2"]),
         (["--epochs", 0], ["epochs must be a whole number of at least 1, got 0"]),
         (["--patience", -1], ["patience must be"]),
         (["--optimizer", "adamm"], ["optimizer must be one of", "did you mean"]),
@@ -317,3 +317,36 @@ def test_a_folder_that_cannot_be_written_to_is_refused(data):
     for out in ("file", "file/runs"):
         assert_refused(compare(data, "--methods", "erm", "--out", out), "file is a file, and runs go into a folder")
     assert Path("file").read_text() == "in the way"
+
+
+# -- several data sets, and trainings that break off -------------------------------------------------------------------
+
+
+def test_several_data_sets_have_a_folder_and_a_table_each(tmp_path):
+    first, second = table(tmp_path / "one.csv"), table(tmp_path / "two.csv", rows=120)
+    found = call("compare", first, second, *READING, *SHORT, "--methods", "erm", "--out", tmp_path / "runs")
+    assert found.code == 0
+    assert [(tmp_path / "runs" / name / "table.md").is_file() for name in ("one", "two")] == [True, True]
+    assert found.out.index("one.csv: accuracy") < found.out.index("two.csv: accuracy")
+
+
+def test_two_data_sets_of_one_name_are_refused(tmp_path):
+    (tmp_path / "other").mkdir()
+    first, second = table(tmp_path / "one.csv"), table(tmp_path / "other" / "one.csv")
+    found = call("compare", first, second, *READING, *SHORT, "--out", tmp_path / "runs")
+    assert found.code == 2
+    assert "two of these data would go to a folder one" in found.err
+
+
+def test_a_training_that_breaks_off_stops_no_other_and_is_named_under_the_table(tmp_path):
+    data, out = table(tmp_path / "one.csv"), tmp_path / "runs"
+    command = ("compare", data, *READING, *SHORT, "--hold-out", "north", "--methods", "erm[rate=1e30],erm,linear")
+    for _ in range(2):  # the same command again tries it no more, and says the same
+        found = call(*command, "--out", out)
+        assert found.code == 2
+        assert "1 trainings broke off" in found.err
+        assert "ERM [rate=1e+30] with north held out, seed 0" in found.err
+        written = (out / "table.md").read_text()
+        assert "| ERM |" in written
+        assert "retrained linear head" in written
+        assert "1e+30" not in written.splitlines()[2]

@@ -260,3 +260,34 @@ def test_stopped_it_exits_with_130_and_goes_on_to_the_same_bits(monkeypatch):
     assert whole.code == 0, whole
     (other,) = all_runs("whole")
     assert digest(other.path / "model.safetensors") == digest(only_run().path / "model.safetensors")
+
+
+# -- a recipe, with changes --------------------------------------------------------------------------------------------
+
+
+def in_brackets(tmp_path) -> Path:
+    table(tmp_path / "table.csv")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "data: {what: table.csv, target: sick, domain: site}\n"
+        "hold_out: north\n"
+        "method: {name: erm, ema: 0.9}\n"
+        "training: {epochs: 1, batch_size: 32}\n"
+    )
+    return recipe
+
+
+def test_an_option_overrides_what_the_recipes_method_says_and_the_run_says_so_of_itself(tmp_path):
+    found = call("train", in_brackets(tmp_path), "--ema", 0.5, "--out", tmp_path / "runs", "--device", "cpu")
+    (run,) = all_runs(tmp_path / "runs")
+    assert "ERM + EMA 0.5 on" in found.out
+    assert (run.result()["label"], run.recipe()["training"]["ema"]) == ("ERM + EMA 0.5", 0.5)
+    again = call("train", run.path / "recipe.yaml", "--out", tmp_path / "runs", "--device", "cpu")
+    assert again.code == 0
+    assert [other.path for other in all_runs(tmp_path / "runs")] == [run.path]
+
+
+def test_another_method_leaves_behind_what_the_recipes_own_changed_in_the_training(tmp_path):
+    call("train", in_brackets(tmp_path), "--method", "gdu", "--out", tmp_path / "runs", "--device", "cpu")
+    (run,) = all_runs(tmp_path / "runs")
+    assert (run.result()["label"], run.recipe()["training"]["ema"]) == ("GDU", None)

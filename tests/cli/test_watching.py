@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gated_domains.cli import watching
+from gated_domains.cli import time_left, watching
 from gated_domains.cli.watching import Watching, _duration
+from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.run_folder import RunFolder
 from made_runs import recipe
 
@@ -35,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(watching.time, "monotonic", found)
+    monkeypatch.setattr(time_left.time, "monotonic", found)
     return found
 
 
@@ -132,6 +133,99 @@ def test_a_training_that_had_only_to_be_written_down_tells_no_time(said):
     first, second = said.getvalue().splitlines()
     assert first.endswith("held out 60.0")
     assert second.endswith("held out 60.0; done")
+
+
+# -- several at a time -------------------------------------------------------------------------------------------------
+
+
+def test_of_two_workers_each_has_half_of_what_is_left(said, clock):
+    todo = [recipe("erm", seed=seed) for seed in range(7)]
+    with Watching(todo, workers=2) as watcher:
+        for worker in (0, 1):
+            watcher.run_began(todo[worker], FOLDER, epochs=5, worker=worker)
+        watcher.epoch_ended(epoch(0, 6.0), worker=1)
+        clock.now += 20.0
+        watcher.run_ended(todo[0], FOLDER, RESULT, worker=0)
+        watcher.run_ended(todo[1], FOLDER, RESULT, worker=1, seconds=10.0)
+    first, *lines = said.getvalue().splitlines()
+    assert first == "an epoch takes 6.0 s: at most 2 min for all trainings, 2 at a time"
+    # Six of 20 seconds; then five of 15, which is what the two took on average.
+    assert [line.rsplit("; ")[-1] for line in lines] == ["about 60 s left", "about 38 s left"]
+
+
+def test_what_is_left_is_no_less_than_the_longest_training(said, clock):
+    todo = [recipe("erm", seed=seed) for seed in range(3)]
+    with Watching(todo, workers=8) as watcher:
+        for worker in range(3):
+            watcher.run_began(todo[worker], FOLDER, epochs=5, worker=worker)
+        watcher.stepped(1, 2, worker=2)
+        watcher.epoch_ended(epoch(0, 6.0), worker=0)
+        clock.now += 20.0
+        watcher.run_ended(todo[0], FOLDER, RESULT, worker=0)
+    assert said.getvalue().splitlines()[-1].endswith("; about 20 s left")
+
+
+def test_where_nothing_but_ends_is_heard_of_those_tell_the_time(said):
+    todo = [recipe("erm", seed=seed) for seed in range(3)]
+    with Watching(todo, workers=2) as watcher:
+        watcher.run_ended(todo[0], FOLDER, RESULT, seconds=8.0)
+    assert said.getvalue().splitlines() == [
+        "[1/3] ERM, north held out, seed 0: validation 91.2, held out 60.0; about 8.0 s left"
+    ]
+
+
+def test_what_other_processes_make_is_counted_and_they_are_named_once(said):
+    todo = [recipe("erm", seed=seed) for seed in (0, 1)]
+    with Watching(todo, workers=2) as watcher:
+        watcher.waiting([BusyError("a", 12), BusyError("b", 12)])
+        watcher.waiting([BusyError("a", 12)])
+        watcher.run_found(todo[0], FOLDER)
+        watcher.waiting([BusyError("b", 12), BusyError("c")])
+        watcher.run_found(todo[1], FOLDER)
+    assert said.getvalue().splitlines() == [
+        "waiting for process 12, at work on 2 runs of these",
+        "[1/2] ERM, north held out, seed 0: another process has made it",
+        "waiting for process 12, another process, at work on 2 runs of these",
+        "[2/2] ERM, north held out, seed 1: another process has made it; done",
+    ]
+
+
+def test_a_training_whose_process_is_lost_is_still_to_be_made(said, clock):
+    chosen = recipe("erm")
+    with Watching([chosen], workers=2) as watcher:
+        watcher.run_began(chosen, FOLDER, epochs=5, worker=1)
+        watcher.epoch_ended(epoch(0, 6.0), worker=1)
+        watcher.stepped(4, 5, worker=1)
+        watcher.run_lost(chosen, "was killed (SIGKILL)", worker=1)
+        assert watcher.time.seconds == 30.0
+    assert said.getvalue().splitlines()[-1] == (
+        "ERM, north held out, seed 0: its process was killed (SIGKILL); "
+        "the training is tried again, from its last checkpoint"
+    )
+
+
+def test_on_a_screen_every_worker_that_has_something_to_do_has_a_line(screen):
+    todo = [recipe("erm", seed=seed) for seed in range(3)]
+    with Watching(todo, workers=2) as watcher:
+        watcher.stepped(1, 10, worker=1)  # of a training begun before anybody watched
+        for worker in (0, 1):
+            watcher.run_began(todo[worker], FOLDER, epochs=2, worker=worker)
+        watcher.run_ended(todo[0], FOLDER, RESULT, worker=0)
+        assert watcher.progress is not None
+        shown = {task.description: task.visible for task in watcher.progress.tasks}
+        assert shown == {"trainings": True, todo_words(0): False, todo_words(1): True}
+        watcher.run_began(todo[2], FOLDER, epochs=2, worker=0)
+        shown = {task.description: task.visible for task in watcher.progress.tasks}
+        assert shown == {"trainings": True, todo_words(2): True, todo_words(1): True}
+        watcher.run_lost(todo[1], "was killed", worker=1)
+        assert [task.visible for task in watcher.progress.tasks] == [True, True, False]
+
+
+def todo_words(seed: int) -> str:
+    return f"ERM, north held out, seed {seed}"
+
+
+# -- on a screen -------------------------------------------------------------------------------------------------------
 
 
 def test_on_a_screen_there_are_bars_with_labels_letter_by_letter(screen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,28 @@ from PIL import Image
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments import comparing
-from gated_domains.experiments.comparing import BASELINE, draw, plan
-from gated_domains.experiments.recipe import DataSettings, MethodChoice, Recipe, methods_written
+from gated_domains.experiments.comparing import BASELINE, draw, every_method, named_as_asked, plan
+from gated_domains.experiments.recipe import DataSettings, Frame, MethodChoice, Recipe, methods_written
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.methods import METHODS
 from gated_domains.reports.results import read_results
 from gated_domains.reports.table import Comparison
 from gated_domains.training.settings import TrainingSettings
 from made_runs import runner, vectors
 
-DATA = DataSettings(what="made in a test")
+FRAME = Frame(
+    data=DataSettings(what="made in a test"),
+    body="mlp",
+    training=TrainingSettings(epochs=1),
+    validation=0.3,
+    split_seed=4,
+)
 
 
 def planned(maker: Runner, methods: list[MethodChoice], seeds: int, which: str = "each") -> list[Recipe]:
     splits = hold_outs(maker.dataset, which, validation=0.3, seed=4)
-    training = TrainingSettings(epochs=1)
-    return plan(
-        maker, splits, methods, seeds, data=DATA, body="mlp", training=training, validation=0.3, split_seed=4
-    )  # fmt: skip
+    return plan(maker, splits, methods, seeds, frame=FRAME)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -50,6 +55,65 @@ def test_the_splits_of_a_plan_are_those_that_are_run_under_the_names_they_have(t
     assert (maker.split(first).name, maker.split(second).name) == ("fold 1", "fold 2")
     together = second if "+" in str(second.hold_out) else first
     assert set(str(together.hold_out).split("+")) == set(maker.split(together).held_out)
+
+
+def test_a_method_with_settings_of_its_own_is_trained_by_them_and_the_others_are_not(tmp_path):
+    first, second = planned(runner(vectors(), tmp_path), methods_written("erm,erm[rate=0.5,swad=true]"), 1, "north")
+    assert first.training == FRAME.training
+    assert second.training == FRAME.training.model_copy(update={"rate": 0.5, "swad": True})
+
+
+def test_what_cannot_be_run_is_refused_before_anything_is_trained(tmp_path):
+    data = vectors()
+    two = replace(data, domains=data.domains % 2, domain_names=("east", "west"))
+    with pytest.raises(
+        DataError, match=r"CORAL compares source domains in training, and there is one only.*leave coral"
+    ):
+        planned(runner(two, tmp_path), methods_written("erm,coral"), 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_methods_are_those_that_the_data_allow_and_why_the_others_are_not(tmp_path):
+    maker = runner(vectors(), tmp_path)
+    able, unable = every_method(maker, hold_outs(maker.dataset), frame=FRAME)
+    assert {choice.name for choice in able} == set(METHODS)
+    assert {"ERM + MixStyle", "ERM + EMA", "ERM + SWAD", "GDU + MixStyle"} <= {choice.label for choice in able}
+    assert unable == {}
+
+    data = maker.dataset
+    two = runner(replace(data, domains=data.domains % 2, domain_names=("east", "west")), tmp_path)
+    able, unable = every_method(two, hold_outs(two.dataset), frame=FRAME)
+    told = {choice.name for choice in able if choice.kind.uses_domains}
+    assert told == set()
+    assert {"CORAL", "IRM", "Group DRO", "Fish", "LISA", "CGD", "ARM-BN", "ERM + MixStyle"} <= set(unable)
+    assert all("one only" in why for why in unable.values())
+
+    without_norms = FRAME.model_copy(update={"body": "identity"})
+    able, unable = every_method(maker, hold_outs(maker.dataset), frame=without_norms)
+    assert set(unable) == {"ARM-BN"}
+
+
+def test_an_out_of_domain_plan_validates_on_the_next_source_or_on_the_one_asked_for(tmp_path):
+    maker = runner(vectors(), tmp_path)
+    splits = hold_outs(maker.dataset, validation=0.3, seed=4)
+    frame = FRAME.model_copy(update={"selection": "out_of_domain"})
+    recipes = plan(maker, splits, methods_written("erm"), 1, frame=frame)
+    assert [(r.hold_out, r.validation_domain) for r in recipes] == [
+        ("north", "south"), ("south", "west"), ("west", "north")
+    ]  # fmt: skip
+    asked = frame.model_copy(update={"validation_domain": "west"})
+    recipes = plan(maker, splits, methods_written("erm"), 1, frame=asked)
+    assert [r.validation_domain for r in recipes] == ["west", "west", "north"]
+
+
+def test_results_go_by_the_names_asked_for_whatever_they_were_called_when_they_were_made(tmp_path):
+    maker = runner(vectors(), tmp_path)
+    first, second = planned(maker, methods_written("erm,erm[rate=0.001]"), 1, "north")
+    runs = [maker.run(first), maker.run(second)]
+    assert runs[0].path == runs[1].path  # the default, written out
+    results = [read_results([run.path])[0] for run in runs]
+    named = named_as_asked(results, [first, second], hold_outs(maker.dataset, "north"))
+    assert [result.label for result in named] == ["ERM", "ERM [rate=0.001]"]
 
 
 def test_there_must_be_a_seed(tmp_path):

@@ -208,7 +208,7 @@ def test_an_unknown_key_at_any_level_is_refused_with_the_nearest_name(path, mean
         (("training",), 5, "training must be a group of settings"),
         (("method", "coverage"), 1, "coverage must be true or false"),
         (("method", "entropy"), 1.5, "entropy must be a number above 0 and below 1"),
-        (("selection",), "test", "selection must be 'source_validation'"),
+        (("selection",), "test", "selection must be one of 'source_validation', 'worst_class'"),
     ],
     ids=lambda part: ".".join(part) if isinstance(part, tuple) else None,
 )
@@ -346,7 +346,12 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("hold_out",): "south",
     ("validation",): 0.3,
     ("split_seed",): 1,
+    ("validation_domain",): "north",
     ("body",): "identity",
+    ("selection",): "last",
+    ("metric",): "f1",
+    ("score_by",): ["class"],
+    ("calibrate",): True,
     ("seed",): 1,
     ("training", "epochs"): 31,
     ("training", "batch_size"): 64,
@@ -357,6 +362,10 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("training", "schedule"): "constant",
     ("training", "patience"): None,
     ("training", "ema"): 0.99,
+    ("training", "swad"): True,
+    ("training", "mixstyle"): 0.5,
+    ("training", "group_by"): ["class"],
+    ("training", "groups_per_batch"): 2,
     ("training", "class_weights"): True,
     ("training", "sampling"): "balanced",
     ("training", "precision"): "64",
@@ -379,7 +388,6 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("method", "lambda_entropy"): 0.1,
     ("method", "lambda_orth"): 0.1,
 }
-ONE_CHOICE = {("selection",)}
 
 
 def leaves(fields: dict[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
@@ -389,7 +397,7 @@ def leaves(fields: dict[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str,
 
 def test_every_entry_but_where_the_data_lie_is_part_of_what_makes_a_run():
     base = parse_recipe(GDU, where="")
-    assert leaves(base.identity()) == set(OTHER_VALUES) | ONE_CHOICE  # a new one must be thought of
+    assert leaves(base.identity()) == set(OTHER_VALUES)  # a new one must be thought of
     hashes = {(): run_hash(base.identity())}
     for path, value in OTHER_VALUES.items():
         hashes[path] = run_hash(parse_recipe(with_entry(path, value), where="").identity())
@@ -420,7 +428,44 @@ def test_the_body_follows_from_the_data():
     assert resolved(parse_recipe(GDU, where=""), made_runs.vectors()).body == "mlp"
     assert resolved(parse_recipe(GDU, where=""), made_runs.images()).body == "small"
     chosen = parse_recipe({**GDU, "body": "identity"}, where="")
-    assert resolved(chosen, made_runs.vectors()) == chosen
+    assert resolved(chosen, made_runs.vectors()).body == "identity"
+
+
+def test_sampling_follows_from_the_method_and_the_metric_from_what_is_predicted():
+    found = resolved(parse_recipe(GDU, where=""), made_runs.vectors())
+    assert (found.training.sampling, found.metric) == ("plain", "accuracy")
+    coral = parse_recipe({**GDU, "method": "coral"}, where="")
+    assert resolved(coral, made_runs.vectors()).training.sampling == "groups"
+    asked = parse_recipe({**GDU, "method": "coral", "training": {"sampling": "plain"}, "metric": "f1"}, where="")
+    found = resolved(asked, made_runs.vectors())
+    assert (found.training.sampling, found.metric) == ("plain", "f1")
+
+
+def test_a_method_may_be_trained_otherwise_than_those_beside_it():
+    plain_gdu, chosen = methods_written("gdu,gdu[rate=0.01,num_bases=8,mixstyle=0.5]")
+    recipe = parse_recipe(GDU, where="")
+    other = recipe.with_method(chosen)
+    assert other.training == recipe.training.model_copy(update={"rate": 0.01, "mixstyle": 0.5})
+    assert other.method.settings.num_bases == 8
+    assert chosen.label == "GDU + MixStyle [num_bases=8, rate=0.01]"
+    assert recipe.with_method(plain_gdu).training == recipe.training
+
+
+def test_how_a_setting_of_training_was_given_does_not_make_another_run():
+    in_brackets = parse_recipe({**GDU, "method": {"name": "erm", "rate": 0.01, "ema": 0.9}}, where="")
+    for_all = parse_recipe({**GDU, "method": "erm", "training": {"rate": 0.01, "ema": 0.9}}, where="")
+    assert in_brackets.identity() == for_all.identity()
+    assert in_brackets.label == "ERM + EMA 0.9 [rate=0.01]"
+    assert for_all.label == "ERM + EMA 0.9"
+    again = parse_recipe(in_brackets.plain(), where="")
+    assert (again.identity(), again.training) == (in_brackets.identity(), in_brackets.training)
+
+
+def test_a_wrong_setting_of_training_in_brackets_is_refused():
+    with pytest.raises(DataError, match="rate must be"):
+        methods_written("erm[rate=-1]")
+    with pytest.raises(DataError, match="ema"):
+        methods_written("erm[ema=2]")
 
 
 @pytest.mark.parametrize(
@@ -436,8 +481,8 @@ def test_a_body_for_other_data_is_refused_with_those_that_would_do(body, dataset
 def test_training_follows_from_the_data_unless_somebody_says_otherwise():
     few, many = made_runs.vectors(), made_runs.vectors(rows=3_000)
     pictures = made_runs.images()
-    assert default_training(many, {}) == TrainingSettings(epochs=60, patience=15, batch_size=256)
-    assert default_training(few, {}).batch_size == 64
+    assert default_training(many, {}) == TrainingSettings(epochs=20, patience=5, batch_size=256)
+    assert default_training(few, {}) == TrainingSettings(epochs=60, patience=15, batch_size=64)
     assert default_training(pictures, {}) == TrainingSettings(batch_size=64)
     said = default_training(few, {"batch_size": 8, "epochs": 3, "patience": None})
     assert (said.batch_size, said.epochs, said.patience) == (8, 3, None)

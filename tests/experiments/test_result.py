@@ -12,12 +12,14 @@ from torch import nn
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.bodies import MLP
 from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs
 from gated_domains.evaluation.scores import METRICS, DomainScores
-from gated_domains.experiments.result import TEST, VALIDATION, result, scores
+from gated_domains.experiments.result import TEST, VALIDATION, calibrated, check_scoring, result, scores
 from gated_domains.methods import ERM, Classes
-from gated_domains.training.loop import Outcome
-from made_runs import recipe, vectors
+from gated_domains.reports import RunResult
+from gated_domains.training.outcome import Outcome
+from made_runs import images, numbers, recipe, vectors
 
 OUTCOME = Outcome(
     best_epoch=3, epochs=9, stopped="early", seconds=1.0,
@@ -28,6 +30,7 @@ OUTCOME = Outcome(
 def said(dataset: DomainDataset, split: HoldOut, **others: Any) -> dict[str, Any]:
     rows = np.concatenate([split.validation, split.test])
     predicted = {
+        "rows": rows,
         "part": np.repeat([VALIDATION, TEST], [len(split.validation), len(split.test)]),
         "targets": dataset.targets[rows],
         "domains": dataset.domains[rows],
@@ -35,6 +38,7 @@ def said(dataset: DomainDataset, split: HoldOut, **others: Any) -> dict[str, Any
     }
     method = ERM(Backbone(MLP((4,))), 2, Classes())
     method.backbone.requires_grad_(False)
+    predicted.update(others.pop("predicted", {}))
     settings = {"method": method, "outcome": OUTCOME, "predicted": predicted, "seconds": 1.23456, "notes": ["a note"]}
     return result(others.pop("recipe", recipe()), split, dataset, **{**settings, **others})
 
@@ -137,3 +141,141 @@ def test_weights_that_do_not_move_are_not_among_the_trained(frozen):
     counted = said(data, hold_outs(data, "north")[0], method=method)["parameters"]
     assert (counted["trained"] == head) is frozen
     assert (counted["trained"] == counted["all"]) is not frozen
+
+
+# -- every metric, and groups ------------------------------------------------------------------------------------------
+
+
+def test_every_metric_of_the_task_is_kept_for_both_parts():
+    data = vectors(rows=240)
+    found = said(data, hold_outs(data, "north")[0])["all_metrics"]
+    assert list(found) == ["validation", "test"]
+    assert list(found["test"]) == ["accuracy", "f1", "average_precision", "auroc", "ece", "log_loss"]
+    assert found["test"]["auroc"] == {"by_domain": {"north": 1.0}, "overall": 1.0}
+    assert found["validation"]["ece"] == {"by_domain": {"south": 0.0, "west": 0.0}, "overall": 0.0}
+
+
+def test_the_chosen_metric_is_the_one_of_the_result():
+    data = vectors(rows=240)
+    found = said(data, hold_outs(data, "north")[0], recipe=recipe(metric="log_loss"))
+    assert (found["metric"], found["higher_is_better"]) == ("log_loss", False)
+    assert found["test"] == {"metric": "log_loss", "by_domain": {"north": 0.0}, "overall": 0.0}
+    assert found["selection"] == "source validation log loss"
+
+
+def test_groups_are_scored_beside_domains():
+    data = vectors(rows=240)
+    split = hold_outs(data, "north")[0]
+    right = np.eye(2)[data.targets[np.concatenate([split.validation, split.test])]]
+    right[:, 0] = 1.0  # 'no' is always said where 'yes' is true too
+    found = said(data, split, recipe=recipe(score_by=("domain", "class")), predicted={"output": right})
+    assert found["test"]["by_group"] == {"north, no": 1.0, "north, yes": 0.0}
+    assert found["score_by"] == ["domain", "class"]
+
+
+def one_sided(held_out: str) -> DomainDataset:
+    data = vectors(rows=240)
+    targets = data.targets.copy()
+    targets[data.rows_of(held_out)] = 1
+    return replace(data, targets=targets)
+
+
+def test_a_held_out_domain_without_such_a_score_is_said_to_have_none_and_is_read_again():
+    data = one_sided("north")
+    found = said(data, hold_outs(data, "north")[0], recipe=recipe(metric="auroc"))
+    assert found["test"] == {"metric": "auroc", "by_domain": {}, "overall": None, "unscored": ["north"]}
+    assert "north has no AUROC: all its rows share one target" in found["notes"]
+    assert "auroc" not in found["all_metrics"]["test"]
+    assert RunResult.from_json({"format": 1, "run": "abc", **found}).unscored == ("north",)
+
+
+def test_of_two_held_out_domains_one_may_have_a_score():
+    data = one_sided("north")
+    found = said(data, hold_outs(data, "north+west")[0], recipe=recipe(metric="auroc", hold_out="north+west"))
+    assert (found["test"]["by_domain"], found["test"]["unscored"]) == ({"west": 1.0}, ["north"])
+    assert RunResult.from_json({"format": 1, "run": "abc", **found}).test == {"west": 1.0}
+
+
+def test_groups_without_such_a_score_are_counted():
+    data = vectors(rows=240)
+    found = said(data, hold_outs(data, "north")[0], recipe=recipe(metric="auroc", score_by=("class",)))
+    assert found["test"]["by_group"] == {}
+    assert "2 of 2 groups have no AUROC, all rows of each sharing one target: no, yes" in found["notes"]
+
+
+# -- who was told what -------------------------------------------------------------------------------------------------
+
+
+def test_the_oracle_is_marked_and_its_protocol_says_what_it_does():
+    data = vectors(rows=240)
+    split = hold_outs(data, "north")[0]
+    found = said(data, split, recipe=recipe(selection="oracle"))
+    assert found["oracle"] is True
+    assert found["protocol"] == "the held-out domain is never seen in training, but it selects the model"
+    assert said(data, split)["oracle"] is False
+    assert "never seen in training or selection" in said(data, split)["protocol"]
+
+
+def test_a_domain_kept_apart_is_what_was_validated_on():
+    data = vectors(rows=240)
+    chosen = recipe(selection="out_of_domain", validation_domain="west")
+    assert said(data, hold_outs(data, "north")[0], recipe=chosen)["protocol"].endswith(
+        "validated on source domains kept apart from training"
+    )
+
+
+@pytest.mark.parametrize(
+    ("training", "made", "told"),
+    [
+        ({}, vectors, False),
+        ({"sampling": "plain"}, vectors, False),
+        ({"sampling": "balanced"}, vectors, True),
+        ({"sampling": "single"}, vectors, True),
+        ({"mixstyle": 0.5}, vectors, True),
+        ({"mixstyle": 0.5}, images, False),
+        ({"ema": 0.9}, vectors, False),
+    ],
+)
+def test_a_training_that_knows_the_domains_is_marked(training, made, told):
+    data = made()
+    assert said(data, hold_outs(data, "north")[0], recipe=recipe(training=training))["uses_domains"] is told
+
+
+# -- before anything is trained ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "message"),
+    [
+        (vectors(), {"metric": "rmse"}, "'rmse' scores numbers, and here classes"),
+        (vectors(), {"metric": "acuracy"}, "did you mean 'accuracy'"),
+        (vectors(), {"score_by": ("ward",)}, "no column 'ward' to group by"),
+        (numbers(), {"calibrate": True}, "nothing to calibrate where a number is predicted"),
+        (one_sided("north"), {"metric": "auroc", "selection": "oracle"}, "80 held-out rows share one target .*AUROC"),
+    ],
+    ids=["another task", "unknown", "no column", "numbers", "oracle"],
+)
+def test_what_could_not_be_scored_is_refused_before_it_is_trained(data, changes, message):
+    with pytest.raises(DataError, match=message):
+        check_scoring(recipe(**changes), hold_outs(data, "north")[0], data)
+
+
+def test_what_can_be_scored_is_not_refused():
+    data = one_sided("north")
+    check_scoring(recipe(metric="auroc", score_by=("domain",), calibrate=True), hold_outs(data, "north")[0], data)
+
+
+# -- calibration -------------------------------------------------------------------------------------------------------
+
+
+def test_the_temperature_is_that_of_the_validation_rows_and_all_rows_get_it():
+    rng = np.random.default_rng(0)
+    output = rng.dirichlet(np.ones(3), 60).astype(np.float32)
+    targets, part = rng.integers(3, size=60), np.repeat([VALIDATION, TEST], 30)
+    first, temperature = calibrated({"output": output, "targets": targets, "part": part})
+    assert temperature > 1.2
+    turned = np.where(part == TEST, (targets + 1) % 3, targets)
+    second, same = calibrated({"output": output, "targets": turned, "part": part})
+    assert same == temperature
+    np.testing.assert_array_equal(first["output"], second["output"])
+    assert (first["output"].max(axis=1) < output.max(axis=1)).all()

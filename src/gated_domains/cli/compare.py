@@ -3,41 +3,69 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from gated_domains.cli.one_voice import first_process, one_voice
-from gated_domains.cli.options import DataDir, What, refuse_file, takes_hardware, takes_reading, takes_training
-from gated_domains.data.errors import DataError
+from gated_domains.cli.options import (
+    DataDir,
+    refuse_file,
+    takes_executor,
+    takes_hardware,
+    takes_protocol,
+    takes_reading,
+    takes_training,
+)
+from gated_domains.data.errors import DataError, listing
 from gated_domains.data.readers.reading import Reading
+
+if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
+    from gated_domains.data.splits import HoldOut
+    from gated_domains.experiments.executors import Executor
+    from gated_domains.experiments.recipe import Recipe
+    from gated_domains.experiments.run_folder import RunFolder
+    from gated_domains.experiments.runner import Runner
+    from gated_domains.experiments.tuning import Tuning
 
 _METHODS = "gdu,erm,linear"
 
 
+@takes_executor
 @takes_hardware
+@takes_protocol
 @takes_training
 @takes_reading
 @one_voice()
 def compare(
-    what: What,
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="DATA...", help="Names (see `data list`), files, folders, .yaml cards: a table each."),
+    ],
     reading: Reading,
     training: dict[str, Any],
+    protocol: dict[str, Any],
     hardware: dict[str, Any],
+    executing: dict[str, Any],
     hold_out: Annotated[
         str, typer.Option(help="each, NAME, A,B (in turn), A+B (together), folds:K; default: each, many in folds.")
     ] = "default",
     methods: Annotated[
-        str, typer.Option(help="Separated by commas; settings in brackets: gdu\\[num_bases=8,coverage=false].")
+        str,
+        typer.Option(help="all, or names separated by commas; settings in brackets: gdu\\[num_bases=8,mixstyle=0.5]."),
     ] = _METHODS,
     seeds: Annotated[int, typer.Option(help="Trainings of each method on each hold-out.", min=1)] = 2,
+    tune: Annotated[
+        int | None, typer.Option(help="Settings to try for each method and hold-out, chosen on the sources alone.")
+    ] = None,
+    tuner: Annotated[str, typer.Option(help="What proposes them: random, or optuna.")] = "random",
     body: Annotated[str, typer.Option(help="small, digits (images), mlp, identity (vectors); by the data.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; runs/DATA by default.")] = None,
-    validation: Annotated[float, typer.Option(help="Share of the source rows to validate on.")] = 0.2,
-    split_seed: Annotated[int, typer.Option(help="For drawing those.", min=0)] = 0,
     data_dir: DataDir = None,
     data_seed: Annotated[int, typer.Option(help="For data made in code.", min=0)] = 0,
 ) -> None:
@@ -45,36 +73,81 @@ def compare(
 
     Runs are kept: the same command again skips what is done and goes on with what was cut.
     """
-    from gated_domains.cli.watching import Watching
+    roots = [Path(name).stem for name in what]
+    for place, (name, stem) in enumerate(zip(what, roots, strict=True)):
+        if stem in roots[:place]:
+            raise DataError(f"two of these data would go to a folder {stem}; compare {name} by itself, with --out")
+        # Each in a folder of its own, also below one that was named.
+        _compare(
+            name,
+            reading=reading,
+            training=training,
+            protocol=protocol,
+            hardware=hardware,
+            executing=executing,
+            hold_out=hold_out,
+            methods=methods,
+            seeds=seeds,
+            tune=tune,
+            tuner=tuner,
+            body=body,
+            out=out if out is None or len(what) == 1 else out / stem,
+            data_dir=data_dir,
+            data_seed=data_seed,
+        )
+
+
+def _compare(
+    what: str,
+    *,
+    reading: Reading,
+    training: dict[str, Any],
+    protocol: dict[str, Any],
+    hardware: dict[str, Any],
+    executing: dict[str, Any],
+    hold_out: str,
+    methods: str,
+    seeds: int,
+    tune: int | None,
+    tuner: str,
+    body: str,
+    out: Path | None,
+    data_dir: Path | None,
+    data_seed: int,
+) -> None:
+    """The comparison on one data set."""
     from gated_domains.data.loading import load_data
     from gated_domains.data.splits import hold_outs
-    from gated_domains.experiments.comparing import BASELINE, draw, named_as_asked, plan
-    from gated_domains.experiments.environment import machine
-    from gated_domains.experiments.recipe import DataSettings, checked_body, default_training, methods_written
+    from gated_domains.experiments.comparing import every_method, plan
+    from gated_domains.experiments.executors import choose_executor
+    from gated_domains.experiments.recipe import (
+        DataSettings,
+        checked_body,
+        checked_frame,
+        default_training,
+        methods_written,
+    )
     from gated_domains.experiments.runner import Runner
-    from gated_domains.reports.results import read_results
-    from gated_domains.reports.table import Comparison
     from gated_domains.training.engine import Hardware
 
-    chosen = methods_written(methods)
+    chosen = [] if methods.strip() == "all" else methods_written(methods)
     checked_body(body)
-    dataset = load_data(what, reading, data_dir=data_dir, seed=data_seed)
-    settings = default_training(dataset, training)
-    splits = hold_outs(dataset, hold_out, validation=validation, seed=split_seed)
+    loading = partial(load_data, what, reading, data_dir=data_dir, seed=data_seed)
+    dataset = loading()
+    frame = checked_frame(
+        protocol,
+        data=DataSettings.of(what, reading, data_seed),
+        body=body,
+        training=default_training(dataset, training),
+    )
+    splits = hold_outs(dataset, hold_out, validation=frame.validation, seed=frame.split_seed)
     root = out or Path("runs") / Path(dataset.name).stem
     refuse_file(root)
     runner = Runner(dataset, root, hardware=Hardware(**hardware))
-    recipes = plan(
-        runner,
-        splits,
-        chosen,
-        seeds,
-        data=DataSettings.of(what, reading, data_seed),
-        body=body,
-        training=settings,
-        validation=validation,
-        split_seed=split_seed,
-    )
+    unable: dict[str, str] = {}
+    if not chosen:
+        chosen, unable = every_method(runner, splits, frame=frame)
+    recipes = plan(runner, splits, chosen, seeds, frame=frame)
     todo, there = runner.to_train(recipes)
     in_folds = hold_out == "default" and len(splits) < len(dataset.domain_names)
     console = Console()
@@ -85,31 +158,107 @@ def compare(
             + ", and those that they stand on" * (len(todo) + there > len(recipes))
             + ")"
             + f", {there} of them done already" * bool(there)
+            + f"; before them, {tune} trials of settings for each method and hold-out" * (tune is not None)
             + f"\n{len(dataset.domain_names)} domains are many: they are held out in folds" * in_folds
+            + "".join(f"\nleft out: {why}" for why in unable.values())
         ),
         soft_wrap=True,
     )
-    runs = []
-    stopped: BaseException | None = None
-    with Watching(todo, done=there) as watching:
-        runner.watcher = watching
+    trials = 0 if tune is None else len(splits) * len(chosen) * (tune - 1)
+    with choose_executor(runner, len(todo) + trials, data=loading, **executing) as executor:
+        grid = _Grid(runner, executor, recipes, count=tune, tuner=tuner, fixed=training, seed=frame.split_seed)
+        stopped = grid.run()
+    if first_process():
+        _tell(grid, splits, root, console, stopped)
+
+
+class _Grid:
+    """The runs of a comparison: those asked for, or with tuning those whose settings were chosen."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        executor: Executor,
+        recipes: list[Recipe],
+        *,
+        count: int | None,
+        tuner: str,
+        fixed: Collection[str],
+        seed: int,
+    ) -> None:
+        self.runner, self.executor, self.asked = runner, executor, recipes
+        self.count, self.tuner, self.fixed, self.seed = count, tuner, fixed, seed
+        self.tuning: Tuning | None = None
+
+    def run(self) -> BaseException | None:
+        """Make all runs; what stopped it in between, if anything did."""
+        from gated_domains.experiments.json_files import write_json
+        from gated_domains.experiments.tuning import TUNING, outlasting, tune
+
         try:
-            runs = [runner.run(recipe) for recipe in recipes]
+            if self.count is not None:
+                run_all = outlasting(self.runner, self._made)
+                self.tuning = tune(
+                    self.asked, self.count, seed=self.seed, tuner=self.tuner, fixed=self.fixed, run_all=run_all
+                )
+                if first_process():
+                    write_json(self.runner.root / TUNING, self.tuning.as_json())
+            settled = [self._settled(recipe) for recipe in self.asked]
+            made = outlasting(self.runner, self._made)(settled)
         except (KeyboardInterrupt, DataError) as error:  # what is done makes a table all the same
-            stopped = error
-            runs = [folder for recipe in recipes if (folder := runner.find(recipe)) is not None and folder.done]
-    if not first_process():
-        return  # the first writes the table
-    if stopped is not None and not runs:
+            return error
+        broken = [(recipe, run) for recipe, run in zip(settled, made, strict=True) if not run.done]
+        return None if not broken else DataError(_broken_words(broken))
+
+    def results(self) -> list[tuple[Recipe, RunFolder]]:
+        """Every run that is done, beside the recipe that asked for it."""
+        if self.count is not None and self.tuning is None:
+            return []
+        found = [(recipe, self.runner.find(self._settled(recipe))) for recipe in self.asked]
+        return [(recipe, folder) for recipe, folder in found if folder is not None and folder.done]
+
+    def _settled(self, recipe: Recipe) -> Recipe:
+        return recipe if self.tuning is None else self.tuning.settled(recipe)
+
+    def _made(self, recipes: Sequence[Recipe]) -> list[RunFolder]:
+        from gated_domains.cli.watching import Watching
+
+        todo, there = self.runner.to_train(recipes)
+        with Watching(todo, done=there, workers=self.executor.workers) as watching:
+            return self.executor.run(recipes, watcher=watching)
+
+
+def _tell(grid: _Grid, splits: Sequence[HoldOut], root: Path, console: Console, stopped: BaseException | None) -> None:
+    """Print and write the table of what is done."""
+    from gated_domains.experiments.comparing import BASELINE, draw, named_as_asked
+    from gated_domains.experiments.environment import machine
+    from gated_domains.experiments.tuning import TUNING
+    from gated_domains.reports.results import read_results
+    from gated_domains.reports.table import Comparison
+
+    done = grid.results()
+    if stopped is not None and not done:
         _end(stopped, console, "stopped before the first training was done; the same command goes on where it was")
-    results = named_as_asked(read_results([run.path for run in runs]), splits)
-    comparison = Comparison(results, BASELINE, machine=machine(runner.device))
+    runs = [folder for _, folder in done]
+    results = named_as_asked([read_results([run.path])[0] for run in runs], [recipe for recipe, _ in done], splits)
+    if grid.tuning is not None:
+        results = [grid.tuning.told(recipe, result) for (recipe, _), result in zip(done, results, strict=True)]
+    comparison = Comparison(results, BASELINE, machine=machine(grid.runner.device))
     console.print(comparison.rich())
     console.print(Text(comparison.verdict(), style="bold"))
-    written = [*comparison.write(root), *draw(comparison, runs, runner, root)]
+    tuning = [root / TUNING] if grid.tuning is not None else []
+    written = [*comparison.write(root), *tuning, *draw(comparison, runs, grid.runner, root)]
     console.print(Text("wrote " + ", ".join(str(path) for path in written)), soft_wrap=True)
     if stopped is not None:
         _end(stopped, console, "stopped; what is done is kept, and the same command goes on where it was")
+
+
+def _broken_words(broken: Sequence[tuple[Recipe, RunFolder]]) -> str:
+    said = [f"{recipe.label} with {recipe.hold_out} held out, seed {recipe.seed} ({run.why})" for recipe, run in broken]
+    return (
+        f"{len(broken)} trainings broke off, and are not in the table: {listing(said, 3)}; change the settings of the "
+        f"method, or delete {listing((str(run.path) for _, run in broken), 3)} to try again"
+    )
 
 
 def _end(why: BaseException, console: Console, words: str) -> NoReturn:

@@ -31,6 +31,8 @@ def _option(kind: Any, text: str, panel: str, **more: Any) -> Any:
 
 
 _READING_PANEL, _TRAINING_PANEL, _HARDWARE_PANEL = "How to read the data", "How to train", "On what"
+_PROTOCOL_PANEL = "How to select and score"
+_EXECUTOR_PANEL = "How many at a time"
 _READING_TEXTS = {
     "target": "Column to be predicted.",
     "domain": "Column that names the domain.",
@@ -48,7 +50,7 @@ _READING: dict[str, Any] = {
 _LISTS = ("positive", "categorical", "drop", "metadata")
 
 _TRAINING: dict[str, Any] = {
-    "epochs": _option(int, "At most this many; 30 for images, 60 for vectors.", _TRAINING_PANEL),
+    "epochs": _option(int, "At most this many; 30 for images, 20 for vectors, 60 for few of them.", _TRAINING_PANEL),
     "batch_size": _option(int, "Samples a step; 128 for images, 256 for vectors, 64 for few rows.", _TRAINING_PANEL),
     "rate": _option(float, "Learning rate; 0.001 by default.", _TRAINING_PANEL),
     "optimizer": _option(str, "adamw, adam or sgd.", _TRAINING_PANEL),
@@ -58,14 +60,51 @@ _TRAINING: dict[str, Any] = {
         int, "Epochs without a better validation score that end a training; 0: never.", _TRAINING_PANEL
     ),
     "ema": _option(float, "Average weights with this decay, 0.999 say.", _TRAINING_PANEL),
+    "swad": _option(bool, "Average weights over the flat valley of the validation loss.", _TRAINING_PANEL),
+    "mixstyle": _option(float, "Mix styles in a batch with this probability, 0.5 say.", _TRAINING_PANEL),
     "class_weights": _option(bool, "Give every class the same say.", _TRAINING_PANEL),
-    "sampling": _option(str, "plain, or balanced: equal shares of every domain (needs domains).", _TRAINING_PANEL),
+    "sampling": _option(
+        str,
+        "plain; balanced: equal shares of every domain; groups: blocks of a few domains; single: one domain a batch. "
+        "By default what the method asks for.",
+        _TRAINING_PANEL,
+    ),
+    "group_by": _option(
+        str, "What stands for the domains in training: metadata columns, domain, class: a,b.", _TRAINING_PANEL
+    ),
+    "groups_per_batch": _option(int, "Domains in a batch of groups; 4 by default.", _TRAINING_PANEL),
     "precision": _option(str, "32, bf16, 16 or 64.", _TRAINING_PANEL),
+}
+_PROTOCOL: dict[str, Any] = {
+    "selection": _option(
+        str,
+        "What chooses the epoch: source_validation (default), worst_class, out_of_domain, leave_one_source_out, last, "
+        "or oracle, which looks at the held-out domain and is marked.",
+        _PROTOCOL_PANEL,
+    ),
+    "validation_domain": _option(str, "Source domain that selects, for out_of_domain.", _PROTOCOL_PANEL),
+    "validation": _option(float, "Share of the source rows to validate on; 0.2 by default.", _PROTOCOL_PANEL),
+    "split_seed": _option(int, "For drawing those.", _PROTOCOL_PANEL),
+    "metric": _option(
+        str,
+        "What is scored: accuracy, f1, auroc, average_precision, ece, log_loss; rmse, mse, pearson.",
+        _PROTOCOL_PANEL,
+    ),
+    "score_by": _option(str, "Groups to score beside domains: metadata columns, domain, class: a,b.", _PROTOCOL_PANEL),
+    "calibrate": _option(bool, "Fit a temperature to probabilities on source validation rows.", _PROTOCOL_PANEL),
 }
 _HARDWARE: dict[str, Any] = {
     "device": _option(str, "cpu or cuda; a GPU where there is one by default.", _HARDWARE_PANEL),
     "devices": _option(int, "How many, one process each (start with torchrun).", _HARDWARE_PANEL),
     "strategy": _option(str, "Of several processes: ddp.", _HARDWARE_PANEL),
+}
+_EXECUTOR: dict[str, Any] = {
+    "executor": _option(str, "local: processes here; ray: a Ray cluster.", _EXECUTOR_PANEL),
+    "workers": _option(int, "Processes here, one training each; as many as cores, 1 on a GPU.", _EXECUTOR_PANEL, min=1),
+    "address": _option(str, "Of the Ray cluster; one is started here by default.", _EXECUTOR_PANEL),
+    "cpus_per_run": _option(float, "Of the Ray cluster; 1 by default.", _EXECUTOR_PANEL),
+    "gpus_per_run": _option(float, "Of the Ray cluster; 1 where there is a GPU here.", _EXECUTOR_PANEL),
+    "retries": _option(int, "Of a training whose process is lost; 3 by default.", _EXECUTOR_PANEL, min=0),
 }
 
 
@@ -79,9 +118,19 @@ def takes_training(command: Command) -> Command:
     return _taking(command, "training", _TRAINING, _training)
 
 
+def takes_protocol(command: Command) -> Command:
+    """Give a command the options of selection and scoring; it gets those that were given as a dict, ``protocol``."""
+    return _taking(command, "protocol", _PROTOCOL, _protocol)
+
+
 def takes_hardware(command: Command) -> Command:
     """Give a command the options of Hardware; it gets those that were given as a dict, ``hardware``."""
     return _taking(command, "hardware", _HARDWARE, _given)
+
+
+def takes_executor(command: Command) -> Command:
+    """Give a command the options of choose_executor; it gets those that were given as a dict, ``executing``."""
+    return _taking(command, "executing", _EXECUTOR, _given)
 
 
 def _taking(command: Command, name: str, options: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Command:
@@ -108,8 +157,17 @@ def _reading(given: dict[str, Any]) -> Reading:
 
 
 def _training(given: dict[str, Any]) -> dict[str, Any]:
-    chosen = _given(given)
+    chosen = _listed(_given(given), "group_by")
     return {**chosen, "patience": None} if chosen.get("patience") == 0 else chosen
+
+
+def _protocol(given: dict[str, Any]) -> dict[str, Any]:
+    return _listed(_given(given), "score_by")
+
+
+def _listed(given: dict[str, Any], name: str) -> dict[str, Any]:
+    """With the names that one option lists apart."""
+    return {**given, name: _names(given[name])} if name in given else given
 
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:

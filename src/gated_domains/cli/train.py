@@ -12,12 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from gated_domains.cli.one_voice import one_voice
-from gated_domains.cli.options import DataDir, refuse_file, takes_hardware, takes_reading, takes_training
+from gated_domains.cli.options import (
+    DataDir,
+    refuse_file,
+    takes_hardware,
+    takes_protocol,
+    takes_reading,
+    takes_training,
+)
 from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
 
 
 @takes_hardware
+@takes_protocol
 @takes_training
 @takes_reading
 @one_voice()
@@ -25,6 +33,7 @@ def train(
     what: Annotated[str, typer.Argument(metavar="RECIPE|DATA", help="A recipe (.yaml), or data as for compare.")],
     reading: Reading,
     training: dict[str, Any],
+    protocol: dict[str, Any],
     hardware: dict[str, Any],
     hold_out: Annotated[
         str | None, typer.Option(help="Domain never seen, A+B for two; none: all are trained on, as without it.")
@@ -50,10 +59,11 @@ def train(
     dataset = load_data(
         data.what if data else what, data.reading if data else reading, data_dir=data_dir, seed=data.seed if data else 0
     )
-    recipe = _recipe(written, what, reading, dataset, training, hold_out, method, body, seed)
+    recipe = _recipe(written, what, reading, dataset, training, protocol, hold_out, method, body, seed)
     root = out or Path("runs") / Path(dataset.name).stem
     refuse_file(root)
     runner = Runner(dataset, root, hardware=Hardware(**hardware), checkpoint_seconds=checkpoint_seconds)
+    runner.check(recipe)
     todo, there = runner.to_train([recipe])
     with Watching(todo, done=there) as watching:
         runner.watcher = watching
@@ -67,6 +77,7 @@ def _recipe(
     reading: Reading,
     dataset: Any,
     training: dict[str, Any],
+    protocol: dict[str, Any],
     hold_out: str | None,
     method: str | None,
     body: str | None,
@@ -75,8 +86,10 @@ def _recipe(
     """The recipe that the file and the options come to."""
     from gated_domains.experiments.recipe import (
         DataSettings,
+        Frame,
         Recipe,
         checked_body,
+        checked_frame,
         choose_method,
         default_training,
         methods_written,
@@ -97,11 +110,30 @@ def _recipe(
     if hold_out is not None:
         changes["hold_out"] = _one_hold_out(hold_out, dataset.domain_names)
     if written is not None:
-        if training:
-            changes["training"] = parsed(TrainingSettings, {**plain(written.training), **training}, "training")
-        return written.but(**changes)
+        # What the recipe's own method changes in the training goes with it.
+        base = written.training if method is None else parsed(Frame, _frame_of(what), what).training
+        settings = parsed(TrainingSettings, {**plain(base), **training}, "training")
+        data = written.data
+    else:
+        settings, data = default_training(dataset, training), DataSettings.of(what, reading)
+    frame = checked_frame(protocol, data=data, body="auto", training=settings)
+    changes |= {name: getattr(frame, name) for name in protocol}
+    if written is not None:
+        recipe = written.but(**changes, training=settings)
+        if method is not None:
+            return recipe.with_method(recipe.method)
+        left = {name: value for name, value in recipe.method.training.items() if name not in training}
+        return recipe.but(method=recipe.method.model_copy(update={"training": left}))
     changes.setdefault("method", choose_method("gdu"))
-    return Recipe(data=DataSettings.of(what, reading), training=default_training(dataset, training), **changes)
+    recipe = Recipe(data=data, training=settings, **changes)
+    return recipe.with_method(recipe.method)
+
+
+def _frame_of(path: str) -> dict[str, Any]:
+    """What a recipe says beside its method."""
+    from gated_domains.settings import from_yaml
+
+    return {name: value for name, value in from_yaml(Path(path)).items() if name != "method"}
 
 
 def _one_hold_out(written: str, domains: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gated_domains.data.batches import place
 from gated_domains.data.errors import DataError
 from gated_domains.data.files import written_whole
 from gated_domains.data.new_data import NewData
+from gated_domains.evaluation.calibration import tempered
 from gated_domains.evaluation.scores import DomainScores, metric_for, score_by_domain
 from gated_domains.experiments.model import Model
 from gated_domains.training.predicting import Predicted, predict_rows
@@ -23,9 +25,10 @@ SUFFIXES = (".csv", ".parquet")
 
 
 def predict_new(model: Model, data: NewData, *, device: str = "cpu") -> Predicted:
-    """What the model says of every row, in order."""
+    """What the model says of every row, in order, at the temperature it was calibrated to."""
     samples = place(data, model.schema.encoding, device=torch.device(device))
-    return predict_rows(model.method.to(device), samples, np.arange(len(data)))
+    found = predict_rows(model.method.to(device), samples, np.arange(len(data)))
+    return replace(found, output=tempered(found.output, model.temperature))
 
 
 def score_new(data: NewData, predicted: Predicted) -> DomainScores:

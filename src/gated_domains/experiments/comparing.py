@@ -8,50 +8,73 @@ from pathlib import Path
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
-from gated_domains.experiments.recipe import DataSettings, MethodChoice, Recipe
+from gated_domains.experiments.recipe import Frame, MethodChoice, Recipe, choose_method, methods_written
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.methods import METHODS
 from gated_domains.reports.pictures import draw_comparison, draw_gates
 from gated_domains.reports.results import RunResult
 from gated_domains.reports.table import Comparison
-from gated_domains.training.settings import TrainingSettings
 
 BASELINE = "erm"
+_SWITCHED = "erm[mixstyle=0.5],erm[ema=0.999],erm[swad=true],gdu[mixstyle=0.5]"
 _MOST_PICTURES = 8  # of gates; what the others would show is in their run folders
 
 
 def plan(
-    runner: Runner,
-    splits: Sequence[HoldOut],
-    methods: Sequence[MethodChoice],
-    seeds: int,
-    *,
-    data: DataSettings,
-    body: str,
-    training: TrainingSettings,
-    validation: float,
-    split_seed: int,
+    runner: Runner, splits: Sequence[HoldOut], methods: Sequence[MethodChoice], seeds: int, *, frame: Frame
 ) -> list[Recipe]:
-    """One recipe a run, a whole seed before the next: whoever stops in between has something to look at."""
+    """One recipe a run, a whole seed before the next: whoever stops in between has something to look at.
+
+    ``frame`` is what all runs share. What cannot be run on these data is refused here, before the first training.
+    """
     if seeds < 1:
         raise DataError(f"there must be at least one seed, got {seeds}")
     recipes = []
     for seed in range(seeds):
         for split in splits:
             for method in methods:
-                recipe = Recipe(
-                    data=data,
-                    hold_out="+".join(split.held_out),
-                    validation=validation,
-                    split_seed=split_seed,
-                    body=body,
-                    method=method,
-                    training=training,
-                    seed=seed,
-                )
-                runner.know(split, recipe)
+                recipe = _recipe(runner, split, method, seed, frame)
+                if seed == 0:
+                    runner.check(recipe)
                 recipes.append(recipe)
     return recipes
+
+
+def every_method(
+    runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
+) -> tuple[list[MethodChoice], dict[str, str]]:
+    """All methods, and the switches on ERM and GDU, that can be run on these data; of the others, why they cannot."""
+    able, unable = [], {}
+    for choice in [*(choose_method(name) for name in METHODS), *methods_written(_SWITCHED)]:
+        try:
+            for split in splits:
+                runner.check(_recipe(runner, split, choice, 0, frame))
+        except DataError as error:
+            unable[choice.label] = str(error)
+        else:
+            able.append(choice)
+    return able, unable
+
+
+def _recipe(runner: Runner, split: HoldOut, method: MethodChoice, seed: int, frame: Frame) -> Recipe:
+    shared = {name: getattr(frame, name) for name in Frame.model_fields}
+    shared |= {"hold_out": "+".join(split.held_out), "seed": seed, "training": method.trained(frame.training)}
+    if frame.selection == "out_of_domain":
+        shared["validation_domain"] = _selecting_domain(split, runner.dataset.domain_names, frame.validation_domain)
+    recipe = Recipe(**shared, method=method)
+    if recipe.validation_domain is None:
+        runner.know(split, recipe)
+    return recipe
+
+
+def _selecting_domain(split: HoldOut, names: Sequence[str], wanted: str | None) -> str:
+    """The source domain to validate on: the one asked for, or where that is held out the next one after it."""
+    left = [] if wanted is None else [name for name in wanted.split("+") if name not in split.held_out]
+    if left:
+        return "+".join(left)
+    start = max(names.index(name) for name in split.held_out)
+    return next(name for name in [*names[start + 1 :], *names] if name in split.sources)
 
 
 def draw(comparison: Comparison, runs: Sequence[RunFolder], runner: Runner, folder: Path) -> list[Path]:
@@ -81,7 +104,12 @@ def draw(comparison: Comparison, runs: Sequence[RunFolder], runner: Runner, fold
     return written
 
 
-def named_as_asked(results: Sequence[RunResult], splits: Sequence[HoldOut]) -> list[RunResult]:
-    """The results under the names that their hold-outs have here: one that was found may be called otherwise."""
+def named_as_asked(
+    results: Sequence[RunResult], recipes: Sequence[Recipe], splits: Sequence[HoldOut]
+) -> list[RunResult]:
+    """The results of recipes under the names asked for here: a run that was found may be called otherwise."""
     names = {frozenset(split.held_out): split.name for split in splits}
-    return [replace(result, hold_out=names[frozenset(result.held_out)]) for result in results]
+    return [
+        replace(result, hold_out=names[frozenset(result.held_out)], label=recipe.label)
+        for result, recipe in zip(results, recipes, strict=True)
+    ]

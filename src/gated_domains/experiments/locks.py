@@ -18,9 +18,21 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.
 _held: set[int] = set()
 
 
+class BusyError(DataError):
+    """A folder that another process is at work in, and the number of that process where it has signed."""
+
+    def __init__(self, folder: str, pid: int | None = None) -> None:
+        super().__init__(folder, pid)  # so that it can be sent to another process
+        self.folder, self.pid = folder, pid
+
+    def __str__(self) -> str:
+        who = "" if self.pid is None else f" (pid {self.pid})"
+        return f"another process{who} is at work in {self.folder}; wait for it, or choose another --out"
+
+
 @contextmanager
 def only_worker(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a folder for this process; held by another one, it is refused at once. The file ``.lock`` stays."""
+    """Hold a folder for this process; held by another one, it is a BusyError at once. The file ``.lock`` stays."""
     folder = Path(folder)
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     _held.add(handle)
@@ -29,7 +41,7 @@ def only_worker(folder: str | os.PathLike[str]) -> Iterator[None]:
             _take(handle)
         except OSError as error:
             if error.errno in _HELD:
-                raise DataError(_at_work(folder, handle)) from error
+                raise BusyError(str(folder), _signed(handle)) from error
             if error.errno not in _NO_LOCKS:
                 raise
         _sign(handle)
@@ -40,10 +52,9 @@ def only_worker(folder: str | os.PathLike[str]) -> Iterator[None]:
             os.close(handle)
 
 
-def _at_work(folder: Path, handle: int) -> str:
+def _signed(handle: int) -> int | None:
     pid = os.read(handle, 20).decode("ascii", "replace").strip()
-    who = f" (pid {pid})" if pid.isdigit() else ""
-    return f"another process{who} is at work in {folder}; wait for it, or choose another --out"
+    return int(pid) if pid.isdigit() else None
 
 
 def _sign(handle: int) -> None:

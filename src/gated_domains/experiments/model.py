@@ -42,6 +42,8 @@ class Shape:
     kind: str
     inputs: tuple[int, ...]
     outputs: int
+    domains: tuple[int, ...] = ()
+    """Training rows of each source domain, for a method that is told them."""
     mean: float = 0.0
     scale: float = 1.0
     """Of the training targets, where a number is predicted."""
@@ -56,6 +58,7 @@ class Shape:
             outputs=self.outputs,
             task=task,
             make_body=lambda: frozen(BODIES[self.body](self.inputs) if body is None else body),
+            domains=self.domains,
         )
         settings = parsed(kind.settings_type, self.settings, f"method {self.method}")
         return kind.build(settings, problem, mode=self.mode)  # type: ignore[arg-type]
@@ -68,6 +71,8 @@ class Model:
     method: Method
     shape: Shape
     schema: Schema
+    temperature: float = 1.0
+    """That its probabilities are calibrated to; 1 where they are as trained."""
 
     def save(self, folder: Path) -> None:
         """Write ``model.safetensors`` and then ``model.json``, each whole."""
@@ -78,8 +83,14 @@ class Model:
         card = {
             "format": FORMAT,
             "sha256": sha256(content).hexdigest(),
-            "shape": {**vars(self.shape), "inputs": list(self.shape.inputs), "settings": dict(self.shape.settings)},
+            "shape": {
+                **vars(self.shape),
+                "inputs": list(self.shape.inputs),
+                "domains": list(self.shape.domains),
+                "settings": dict(self.shape.settings),
+            },
             "schema": self.schema.describe(),
+            "temperature": self.temperature,
         }
         write_json(folder / CARD, card)
 
@@ -90,8 +101,10 @@ class Model:
         try:
             fields = dict(card["shape"])
             inputs, mean, scale = tuple(fields["inputs"]), float(fields["mean"]), float(fields["scale"])
-            shape = Shape(**{**fields, "inputs": inputs, "mean": mean, "scale": scale})
+            domains = tuple(fields.get("domains", ()))
+            shape = Shape(**{**fields, "inputs": inputs, "domains": domains, "mean": mean, "scale": scale})
             schema = Schema.from_description(card["schema"])
+            temperature = float(card.get("temperature", 1.0))  # older models have none
             outputs = 1 if schema.class_names is None else len(schema.class_names)
             if (tuple(schema.encoding.shape), outputs) != (inputs, shape.outputs):
                 raise ValueError("its shape and its schema do not go together")
@@ -99,7 +112,7 @@ class Model:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{folder / CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
         load_weights(method, folder)
-        return cls(method=method.eval(), shape=shape, schema=schema)
+        return cls(method=method.eval(), shape=shape, schema=schema, temperature=temperature)
 
 
 def load_weights(method: nn.Module, folder: Path) -> None:

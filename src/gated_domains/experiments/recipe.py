@@ -15,12 +15,18 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing, nearest
 from gated_domains.data.loading import DATASETS
 from gated_domains.data.readers.reading import Reading
+from gated_domains.evaluation.scores import metric_for, metric_named
 from gated_domains.methods import METHODS
 from gated_domains.methods.method import Method, Mode
 from gated_domains.settings import Settings, from_yaml, parsed, plain
 from gated_domains.settings.plain_yaml import value_of
 from gated_domains.training.settings import TrainingSettings
 
+Selection = Literal["source_validation", "worst_class", "out_of_domain", "leave_one_source_out", "last", "oracle"]
+SWITCHES = {"ema": "EMA", "swad": "SWAD", "mixstyle": "MixStyle"}
+"""Settings of a training that go with every method, and what they are called in a table."""
+_TRAINING = frozenset(TrainingSettings.model_fields)
+_USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True}
 _FEW_ROWS = 3_000
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
 
@@ -57,20 +63,31 @@ class MethodChoice(Settings):
     name: str
     mode: Mode = "end_to_end"
     settings: SerializeAsAny[Settings]
+    training: dict[str, Any] = Field(default_factory=dict)
+    """Settings of its training that differ from those of the other methods beside it."""
 
     @property
     def kind(self) -> type[Method]:
         """The class."""
+        if self.name not in METHODS:  # a worker of another machine, which has not run the script that put it there
+            raise DataError(f"{self.name} is not known to a worker; keep it in a module that workers can import")
         return METHODS[self.name]
 
     @property
     def label(self) -> str:
-        """What stands in a table: the method, how it is trained where that is not usual, what is not its default."""
+        """What stands in a table: the method, its switches, how it is trained where that is not usual, what is set."""
         default = plain(self.kind.settings_type())
         changed = [f"{name}={_short(value)}" for name, value in plain(self.settings).items() if value != default[name]]
+        changed += [f"{name}={_short(value)}" for name, value in self.training.items() if name not in SWITCHES]
         if self.mode != self.kind.modes[0]:
             changed.insert(0, "fine-tuned")
-        return self.kind.label + (f" [{', '.join(changed)}]" if changed else "")
+        switched = [_switch(name, value) for name, value in self.training.items() if name in SWITCHES and value]
+        return " + ".join([self.kind.label, *switched]) + (f" [{', '.join(changed)}]" if changed else "")
+
+    def trained(self, training: TrainingSettings) -> TrainingSettings:
+        """The settings of its training, where these are those of all methods."""
+        fields = {**plain(training), **self.training}
+        return parsed(TrainingSettings, fields, f"method {self.name}") if self.training else training
 
 
 class Frame(Settings):
@@ -80,19 +97,28 @@ class Frame(Settings):
     hold_out: str | None = None
     validation: float = Field(default=0.2, gt=0, lt=1)
     split_seed: int = Field(default=0, ge=0)
+    validation_domain: str | None = None
     body: str = "auto"
     training: TrainingSettings = TrainingSettings()
-    selection: Literal["source_validation"] = "source_validation"
+    selection: Selection = "source_validation"
+    metric: str = "auto"
+    score_by: tuple[str, ...] = ()
+    calibrate: bool = False
     seed: int = Field(default=0, ge=0)
 
 
 class Recipe(Frame):
-    """One run. ``hold_out`` names the domains never seen (``a+b`` for two), None: all of them are trained on."""
+    """One run. ``hold_out`` names the domains never seen (``a+b`` for two), None: all of them are trained on.
+
+    ``validation_domain`` names source domains (``a+b``) that select rather than train, for out-of-domain validation.
+    ``training`` has what the method changes in it put in. ``score_by`` names what groups are scored beside domains:
+    metadata columns, ``domain``, ``class``. ``calibrate`` fits a temperature to probabilities on validation rows.
+    """
 
     method: MethodChoice
 
     def plain(self) -> dict[str, Any]:
-        """The recipe as it is written in YAML."""
+        """The recipe as it is written in YAML; what the method changes in its training stands there alone."""
         fields = plain(self)
         chosen = fields["method"]
         fields["method"] = {"name": chosen["name"], "mode": chosen["mode"], **chosen["settings"]}
@@ -101,6 +127,16 @@ class Recipe(Frame):
     def identity(self) -> dict[str, Any]:
         """What tells this run from others on the same data: all but where the data lie and how they were read."""
         return {name: value for name, value in self.plain().items() if name != "data"}
+
+    @property
+    def label(self) -> str:
+        """What stands in a table: the method's label, with all switches that are on."""
+        on = {name: value for name in SWITCHES if (value := getattr(self.training, name))}
+        return self.method.model_copy(update={"training": {**on, **self.method.training}}).label
+
+    def with_method(self, method: MethodChoice) -> Recipe:
+        """The same recipe with another method, trained as that asks for."""
+        return self.but(method=method, training=method.trained(self.training))
 
     def seen_from(self, folder: Path) -> Recipe:
         """The recipe as it is written there: data in files are named by the way to them, which ``read_recipe`` goes."""
@@ -123,11 +159,16 @@ def choose_method(name: str, fields: Mapping[str, Any] | None = None, *, where: 
     kind = METHODS[name]
     given = dict(fields or {})
     mode = given.pop("mode", kind.modes[0])
+    training = {name: given.pop(name) for name in list(given) if name in _TRAINING}
     if mode not in kind.modes:
         known = f"; it is always {kind.modes[0]}" if len(kind.modes) == 1 else did_you_mean(str(mode), kind.modes)
         raise DataError(f"{where + ': ' if where else ''}{name} has no mode {mode!r}{known}")
-    settings = parsed(kind.settings_type, given, f"{where}: method {name}" if where else f"method {name}")
-    return MethodChoice(name=name, mode=mode, settings=settings)
+    said = f"{where}: method {name}" if where else f"method {name}"
+    settings = parsed(kind.settings_type, given, said)
+    checked = plain(parsed(TrainingSettings, training, said))
+    return MethodChoice(
+        name=name, mode=mode, settings=settings, training={name: checked[name] for name in sorted(training)}
+    )
 
 
 def methods_written(written: str, *, option: str = "--methods") -> list[MethodChoice]:
@@ -157,7 +198,16 @@ def parse_recipe(fields: Mapping[str, Any], *, where: str) -> Recipe:
     chosen = choose_method(method["name"], {k: v for k, v in method.items() if k != "name"}, where=where)
     frame = parsed(Frame, given, where)
     checked_body(frame.body, where=where)
-    return Recipe(**{name: getattr(frame, name) for name in Frame.model_fields}, method=chosen)
+    fields = {name: getattr(frame, name) for name in Frame.model_fields}
+    return Recipe(**{**fields, "training": chosen.trained(frame.training)}, method=chosen)
+
+
+def checked_frame(protocol: Mapping[str, Any], *, data: DataSettings, body: str, training: TrainingSettings) -> Frame:
+    """What the runs of a comparison share; ``protocol`` has the fields of selection and scoring that were given."""
+    frame = parsed(Frame, {"data": data, "body": body, "training": training, **protocol}, "")
+    if frame.metric != "auto":
+        metric_named(frame.metric)
+    return frame
 
 
 def checked_body(name: str, *, where: str = "--body") -> str:
@@ -187,7 +237,12 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
 
 
 def resolved(recipe: Recipe, dataset: DomainDataset) -> Recipe:
-    """The recipe with every ``auto`` filled in from the data; a body that takes other data is refused."""
+    """The recipe with every ``auto`` filled in from the data and the method; a body for other data is refused."""
+    if recipe.training.sampling == "auto":
+        training = recipe.training.model_copy(update={"sampling": recipe.method.kind.sampling})
+        recipe = recipe.but(training=training)
+    if recipe.metric == "auto":
+        recipe = recipe.but(metric=metric_for(dataset.num_classes).name)
     if recipe.body == "auto":
         return recipe.but(body=default_body(dataset.inputs.kind))
     takes = BODIES[default_body(dataset.inputs.kind)].takes
@@ -200,12 +255,19 @@ def resolved(recipe: Recipe, dataset: DomainDataset) -> Recipe:
     return recipe
 
 
+def mixes_vectors(recipe: Recipe, dataset: DomainDataset) -> bool:
+    """Whether styles of vectors are mixed, which goes by their domains: of inputs, or of a frozen body's features."""
+    vectors = dataset.inputs.kind != "images" or recipe.method.mode == "fine_tune"
+    return vectors and recipe.training.mixstyle is not None
+
+
 def default_training(dataset: DomainDataset, changes: Mapping[str, Any]) -> TrainingSettings:
-    """The settings for data: where rows are few, smaller batches, so that an epoch is more than a few steps."""
-    few = len(dataset) < _FEW_ROWS
-    vectors = dataset.inputs.kind != "images"
-    base: dict[str, Any] = {"epochs": 60, "patience": 15, "batch_size": 256} if vectors else {}
-    return parsed(TrainingSettings, {**base, **({"batch_size": 64} if few else {}), **changes}, "training")
+    """The settings for data: where rows are few, smaller batches and more epochs, or there would be too few steps."""
+    few, vectors = len(dataset) < _FEW_ROWS, dataset.inputs.kind != "images"
+    base: dict[str, Any] = {"epochs": 20, "patience": 5, "batch_size": 256} if vectors else {}
+    if few:
+        base = {"batch_size": 64, **({"epochs": 60, "patience": 15} if vectors else {})}
+    return parsed(TrainingSettings, {**base, **changes}, "training")
 
 
 def _fields_written(written: str, where: str) -> dict[str, Any]:
@@ -218,6 +280,11 @@ def _fields_written(written: str, where: str) -> dict[str, Any]:
             raise DataError(f"{where}: {key.strip()} is there twice; which is meant?")
         fields[key.strip()] = value_of(value)
     return fields
+
+
+def _switch(name: str, value: Any) -> str:
+    """A switch as a label has it, with its value where that is not the usual one."""
+    return SWITCHES[name] if value == _USUAL[name] else f"{SWITCHES[name]} {_short(value)}"
 
 
 def _short(value: Any) -> str:

@@ -10,13 +10,17 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import listing
+from gated_domains.data.errors import DataError, listing
+from gated_domains.data.groups import groups_among
 from gated_domains.data.splits import HoldOut
-from gated_domains.evaluation.scores import DomainScores, metric_for, score_by_domain
-from gated_domains.evaluation.selection import SELECTION_RULES
-from gated_domains.experiments.recipe import Recipe
+from gated_domains.evaluation.calibration import fit_temperature, tempered
+from gated_domains.evaluation.metrics import Metric, metric_for, metrics_for
+from gated_domains.evaluation.scores import DomainScores, has_score, score_by_domain
+from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule
+from gated_domains.experiments.recipe import Recipe, mixes_vectors
 from gated_domains.methods import Method
-from gated_domains.training.loop import Material, Outcome
+from gated_domains.training.material import Material
+from gated_domains.training.outcome import Outcome
 from gated_domains.training.predicting import predict_rows
 
 _FEW_SCORED = 30
@@ -41,18 +45,66 @@ def predictions(
     }
 
 
-def scores(dataset: DomainDataset, predicted: Arrays, part: int) -> DomainScores | None:
-    """The scores of one part of the predictions; None where nothing was held out."""
+def calibrated(predicted: Arrays) -> tuple[dict[str, NDArray[Any]], float]:
+    """The predictions with all probabilities at the temperature that suits the validation rows, and that temperature.
+
+    Nothing of the held-out rows takes part in finding it.
+    """
+    chosen = predicted["part"] == VALIDATION
+    temperature = fit_temperature(predicted["output"][chosen], predicted["targets"][chosen])
+    return {**predicted, "output": tempered(predicted["output"], temperature)}, temperature
+
+
+def scores(
+    dataset: DomainDataset,
+    predicted: Arrays,
+    part: int,
+    *,
+    metric: Metric | None = None,
+    score_by: Sequence[str] = (),
+) -> DomainScores | None:
+    """The scores of one part of the predictions; None where nothing was held out, or its rows have no such score.
+
+    ``metric`` is the usual one of the task unless given; ``score_by`` names what groups are scored beside domains.
+    """
     chosen = predicted["part"] == part
-    if not chosen.any():
+    metric = metric or metric_for(dataset.num_classes)
+    targets = predicted["targets"][chosen]
+    if not len(targets) or not has_score(metric, targets):
         return None
+    groups = groups_among(dataset, predicted["rows"][chosen], score_by) if score_by else None
     return score_by_domain(
         predicted["output"][chosen],
-        predicted["targets"][chosen],
+        targets,
         domains=predicted["domains"][chosen] if "domains" in predicted else None,
         domain_names=dataset.domain_names,
-        metric=metric_for(dataset.num_classes),
+        metric=metric,
+        groups=None if groups is None else groups.index[predicted["rows"][chosen]],
+        group_names=() if groups is None else groups.names,
     )
+
+
+def check_scoring(recipe: Recipe, split: HoldOut, dataset: DomainDataset) -> None:
+    """Refuse, before anything is trained, what could not be scored after it."""
+    metric = metric_for(dataset.num_classes, recipe.metric)
+    if recipe.calibrate and dataset.num_classes is None:
+        raise DataError("there is nothing to calibrate where a number is predicted; leave calibrate out")
+    rule = SELECTION_RULES[recipe.selection]
+    if rule.oracle and not len(split.test):
+        raise DataError("the oracle selects by a held-out domain, and none is held out; name one, or select otherwise")
+    if recipe.selection == "worst_class" and dataset.num_classes is None:
+        raise DataError("there is no worst class where a number is predicted; select by source_validation")
+    deciding = [("validation", split.validation)]
+    deciding += [("held-out", split.test)] * rule.oracle
+    for what, rows in deciding:
+        if not has_score(metric, dataset.targets[rows]):
+            raise DataError(
+                f"the {len(rows):,} {what} rows share one target and have no {metric.label} to select by; "
+                "choose another metric"
+            )
+    for rows in (split.validation, split.test):
+        if recipe.score_by and len(rows):
+            groups_among(dataset, rows, recipe.score_by)
 
 
 def result(
@@ -65,14 +117,16 @@ def result(
     predicted: Arrays,
     seconds: float,
     notes: Sequence[str],
+    temperature: float = 1.0,
 ) -> dict[str, Any]:
     """The content of ``result.json``."""
-    metric = metric_for(dataset.num_classes)
-    test = scores(dataset, predicted, TEST)
+    metric = metric_for(dataset.num_classes, recipe.metric)
+    rule = SELECTION_RULES[recipe.selection]
+    test = scores(dataset, predicted, TEST, metric=metric, score_by=recipe.score_by)
     return {
         "data": dataset.name,
         "method": recipe.method.name,
-        "label": recipe.method.label,
+        "label": recipe.label,
         "mode": recipe.method.mode,
         "body": recipe.body,
         "seed": recipe.seed,
@@ -81,11 +135,20 @@ def result(
         "sources": list(split.sources),
         "metric": metric.name,
         "higher_is_better": metric.higher_is_better,
-        "test": None if test is None else test.as_json(),
+        "test": _stored(test, split, metric),
         "validation": outcome.validation.as_json(),
-        "selection": SELECTION_RULES[recipe.selection].label(metric),
+        "all_metrics": {
+            "validation": _all_metrics(dataset, predicted, VALIDATION),
+            "test": _all_metrics(dataset, predicted, TEST),
+        },
+        "score_by": list(recipe.score_by),
+        "selection": rule.label(metric),
+        "selection_score": outcome.selection_score,
+        "oracle": rule.oracle,
+        "temperature": temperature,
         "protocol": _protocol(dataset, recipe),
         "best_epoch": outcome.best_epoch,
+        "averaged": None if outcome.averaged is None else list(outcome.averaged),
         "epochs": outcome.epochs,
         "stopped": outcome.stopped,
         "seconds": round(seconds, 3),
@@ -93,9 +156,35 @@ def result(
             "trained": sum(p.numel() for p in method.parameters() if p.requires_grad),
             "all": sum(p.numel() for p in method.parameters()),
         },
-        "uses_domains": method.uses_domains or recipe.training.sampling == "balanced",
-        "notes": [*dataset.notes, *_split_notes(split, dataset), *notes],
+        "uses_domains": method.uses_domains or _told_domains(recipe, dataset),
+        "notes": [*dataset.notes, *_split_notes(split, dataset, rule), *_score_notes(test, split, metric), *notes],
     }
+
+
+def _stored(test: DomainScores | None, split: HoldOut, metric: Metric) -> dict[str, Any] | None:
+    """The scores of what was held out; where its rows have none, that they have none."""
+    if test is not None:
+        return test.as_json()
+    if not split.held_out:
+        return None
+    return {"metric": metric.name, "by_domain": {}, "overall": None, "unscored": list(split.held_out)}
+
+
+def _all_metrics(dataset: DomainDataset, predicted: Arrays, part: int) -> dict[str, dict[str, Any]]:
+    """Every metric of the task that these rows have a score in."""
+    found = {
+        metric.name: scores(dataset, predicted, part, metric=metric) for metric in metrics_for(dataset.num_classes)
+    }
+    return {
+        name: {"by_domain": dict(score.by_domain), "overall": score.overall}
+        for name, score in found.items()
+        if score is not None
+    }
+
+
+def _told_domains(recipe: Recipe, dataset: DomainDataset) -> bool:
+    """Whether its training, if not the method, knew which domain a row is of."""
+    return recipe.training.sampling not in ("auto", "plain") or mixes_vectors(recipe, dataset)
 
 
 def _protocol(dataset: DomainDataset, recipe: Recipe) -> str:
@@ -104,12 +193,29 @@ def _protocol(dataset: DomainDataset, recipe: Recipe) -> str:
         if dataset.official_test is not None
         else f"{recipe.validation:.0%} of the source rows, by domain" + " and class" * (dataset.num_classes is not None)
     )
+    if recipe.selection == "leave_one_source_out":
+        kept = "each source domain in turn, by trainings that leave it out"
+    elif SELECTION_RULES[recipe.selection].rows == "kept_apart":
+        kept = "source domains kept apart from training"
     if recipe.hold_out is None:
         return f"trained on all {'rows' if dataset.domains is None else 'domains'}; validated on {kept}"
+    if SELECTION_RULES[recipe.selection].oracle:
+        return "the held-out domain is never seen in training, but it selects the model"
     return f"the held-out domain is never seen in training or selection; validated on {kept}"
 
 
-def _split_notes(split: HoldOut, dataset: DomainDataset) -> list[str]:
+def _score_notes(test: DomainScores | None, split: HoldOut, metric: Metric) -> list[str]:
+    unscored = split.held_out if test is None else test.unscored
+    notes = [f"{name} has no {metric.label}: all its rows share one target" for name in unscored]
+    if test is not None and test.unscored_groups:
+        notes.append(
+            f"{len(test.unscored_groups)} of {len(test.unscored_groups) + len(test.by_group or ())} groups have no "
+            f"{metric.label}, all rows of each sharing one target: {listing(test.unscored_groups, 4)}"
+        )
+    return notes
+
+
+def _split_notes(split: HoldOut, dataset: DomainDataset, rule: SelectionRule) -> list[str]:
     notes = []
     for name in split.held_out:
         rows = np.intersect1d(split.test, dataset.rows_of(name))
@@ -122,7 +228,7 @@ def _split_notes(split: HoldOut, dataset: DomainDataset) -> list[str]:
                 notes.append(
                     f"{most.max() / len(rows):.1%} of {name} is {always!r}: always answering so scores as much"
                 )
-    if len(split.validation) < _FEW_SCORED:
+    if len(split.validation) < _FEW_SCORED and rule.name in ("source_validation", "worst_class", "out_of_domain"):
         notes.append(f"the epoch is selected by {len(split.validation)} validation rows alone")
     if split.left_out:
         notes.append(f"{split.left_out:,} source rows left out: copies, or of a group, of held-out rows")

@@ -27,6 +27,7 @@ from gated_domains.reports.results import RESULT_FILE as RESULT
 RUN = "run.json"
 METRICS = "metrics.jsonl"
 PREDICTIONS = "predictions.npz"
+BROKEN = "broken.json"
 
 _DRAFT = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what ``written_whole`` leaves behind when it is killed
 
@@ -174,6 +175,17 @@ class RunFolder:
             return (self.path / RESULT).exists() and bool(self.result())
         except DataError:
             return False
+
+    @property
+    def broken(self) -> bool:
+        """Whether its loss became no number. The same recipe may be run again, and will most likely break again."""
+        return (self.path / BROKEN).exists() and not self.done
+
+    @property
+    def why(self) -> str:
+        """Why it broke off; where it did not itself, one that it needs did."""
+        noted = (self.path / BROKEN).exists() and read_json(self.path / BROKEN, cure=self._again())
+        return str(noted.get("why", "")) if isinstance(noted, dict) else "a training that it needs broke off"
 
     def result(self) -> dict[str, Any]:
         """The result of a run that is done."""

@@ -13,34 +13,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.mixstyle import too_few_styles
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding, fit_encoding
 from gated_domains.data.errors import DataError, explain, listing
 from gated_domains.data.files import written_whole
 from gated_domains.data.fingerprint import fingerprint
+from gated_domains.data.groups import groups_among
 from gated_domains.data.like import schema_of
-from gated_domains.data.splits import HoldOut, all_sources, hold_outs
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.data.splits import HoldOut, all_sources, hold_outs, kept_apart
+from gated_domains.evaluation.scores import DomainScores, metric_named
+from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule, fixed_epoch
 from gated_domains.experiments.environment import environment
 from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.model import Model, Shape, load_weights, task_for
-from gated_domains.experiments.recipe import Recipe, choose_method, resolved
-from gated_domains.experiments.result import VALIDATION, predictions, result, scores
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.experiments.recipe import MethodChoice, Recipe, choose_method, mixes_vectors, resolved
+from gated_domains.experiments.result import VALIDATION, calibrated, check_scoring, predictions, result, scores
+from gated_domains.experiments.run_folder import BROKEN, RunFolder
 from gated_domains.layer import GateWarning
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Ensemble, Method, Numbers
 from gated_domains.methods.erm_ensemble import MembersSettings
+from gated_domains.methods.method import too_few_domains
 from gated_domains.settings import plain, to_yaml
 from gated_domains.training.engine import Hardware, threads_for
 from gated_domains.training.fine_tuning import on_cached_features
-from gated_domains.training.loop import Keeping, Material, Outcome, Training, Watcher
+from gated_domains.training.loop import Training
+from gated_domains.training.material import Material
+from gated_domains.training.mixing import styles_among
+from gated_domains.training.outcome import Keeping, Outcome, Watcher
+from gated_domains.training.trouble import NotFiniteError
 
 _MEMBERS_APART = 1_000  # between the seeds of an ensemble's members, so that those of two ensembles never meet
 
@@ -66,6 +75,7 @@ class _Job:
     folder: RunFolder
     fabric: Fabric
     before: Sequence[RunFolder]
+    choosing: Sequence[RunFolder]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,6 +83,7 @@ class _Made:
     method: Method
     outcome: Outcome
     predicted: dict[str, NDArray[Any]]
+    temperature: float
     notes: list[str]
 
 
@@ -93,21 +104,24 @@ class Runner:
         self.watcher, self.checkpoint_seconds = watcher, checkpoint_seconds
         self.fingerprint = fingerprint(dataset)
         self._data = {"name": dataset.name, "fingerprint": self.fingerprint}
-        self._splits: dict[tuple[str | None, float, int], HoldOut] = {}
+        self._splits: dict[tuple[str | None, str | None, float, int], HoldOut] = {}
         self._samples: tuple[str, Samples] | None = None
         self._fabrics: dict[str, Fabric] = {}
+        self._built: set[str] = set()
 
     def run(self, recipe: Recipe) -> RunFolder:
         """The finished run of a recipe."""
         recipe = resolved(recipe, self.dataset)
         split = self.split(recipe)  # what cannot be held out is refused before anything is written
+        check_scoring(recipe, split, self.dataset)
+        self._groups(recipe)
         fabric = self._fabric(recipe)
         with ExitStack() as held:
             # The first rank opens and locks; the others hear from it, or they would wait for one that was refused.
             told = self._opened(recipe, held) if fabric.is_global_zero else ("", "")
             told = fabric.broadcast(told)
-            if told[0] == "refused":
-                raise DataError(told[1])
+            if isinstance(told[1], DataError):
+                raise told[1]
             folder = RunFolder(told[1])
             if told[0] == "go":
                 self._make(recipe, split, folder, fabric)
@@ -129,10 +143,12 @@ class Runner:
 
     def split(self, recipe: Recipe) -> HoldOut:
         """The rows of a recipe."""
-        key = (recipe.hold_out, recipe.validation, recipe.split_seed)
+        key = (recipe.hold_out, recipe.validation_domain, recipe.validation, recipe.split_seed)
         if key not in self._splits:
             chosen: dict[str, Any] = {"validation": recipe.validation, "seed": recipe.split_seed}
-            if recipe.hold_out is None:
+            if recipe.validation_domain is not None:
+                self._splits[key] = kept_apart(self.dataset, recipe.hold_out, recipe.validation_domain, **chosen)
+            elif recipe.hold_out is None:
                 self._splits[key] = all_sources(self.dataset, **chosen)
             else:
                 self._splits[key] = hold_outs(self.dataset, [recipe.hold_out], **chosen)[0]
@@ -140,40 +156,94 @@ class Runner:
 
     def know(self, split: HoldOut, recipe: Recipe) -> None:
         """Take a split that was made already, under the name it has there, for all recipes that hold out the same."""
-        self._splits[recipe.hold_out, recipe.validation, recipe.split_seed] = split
+        self._splits[recipe.hold_out, recipe.validation_domain, recipe.validation, recipe.split_seed] = split
 
-    def needs(self, recipe: Recipe) -> list[Recipe]:
-        """The runs that must be there first: the network whose body is frozen, the members of an ensemble."""
+    def check(self, recipe: Recipe) -> None:
+        """Refuse a recipe that cannot be run on these data, before anything is trained."""
+        recipe = resolved(recipe, self.dataset)
+        split = self.split(recipe)
+        if recipe.selection == "out_of_domain" and recipe.validation_domain is None:
+            raise DataError("selection out_of_domain needs validation_domain, the source domain to validate on")
+        if recipe.selection != "out_of_domain" and recipe.validation_domain is not None:
+            raise DataError(
+                f"validation_domain {recipe.validation_domain} selects by out-of-domain validation; "
+                "select by out_of_domain, or leave it out"
+            )
+        if recipe.training.swad and recipe.selection in ("leave_one_source_out", "last", "worst_class"):
+            raise DataError(
+                f"{recipe.label} averages over epochs that the validation loss chooses, so {recipe.selection} would "
+                "choose for nothing; select by source_validation, or leave swad out"
+            )
+        if recipe.selection == "leave_one_source_out" and len(split.sources) < 2:
+            raise DataError(
+                f"with {recipe.hold_out} held out there is one source domain only, and leaving it out leaves none; "
+                "select by source_validation"
+            )
+        check_scoring(recipe, split, self.dataset)
+        self._groups(recipe)
+        for needed in self.needs(recipe):
+            self.check(needed)
+        built = run_hash({"method": plain(recipe.method), "body": recipe.body})
+        if built not in self._built:  # what cannot be built, cannot be on any hold-out
+            encoding = fit_encoding(self.dataset, split.train)
+            task = task_for(self.dataset, split.train, weighted=recipe.training.class_weights)
+            with torch.random.fork_rng(devices=[]):
+                self._shape(recipe, encoding, task).build(task=task)
+            self._built.add(built)
+
+    def stands_on(self, recipe: Recipe) -> list[Recipe]:
+        """The runs that this one is made of: the network whose body is frozen, the members of an ensemble."""
         if recipe.method.mode == "fine_tune":
-            return [recipe.but(method=choose_method("erm"))]
+            return [_under_erm(recipe, choose_method("erm"))]
         if isinstance(recipe.method.settings, MembersSettings):
             chosen = recipe.method.settings
             member = choose_method("erm", {"activation": chosen.activation})
             seeds = [recipe.seed + _MEMBERS_APART * number for number in range(chosen.members)]
-            return [recipe.but(method=member, seed=seed) for seed in seeds]
+            return [_under_erm(recipe, member).but(seed=seed) for seed in seeds]
         return []
 
+    def selected_by(self, recipe: Recipe) -> list[Recipe]:
+        """The runs that choose the epoch of this one: with one source after the other left out, and validated on."""
+        if recipe.selection != "leave_one_source_out" or only_joins(recipe):
+            return []
+        whole = recipe.training.model_copy(update={"patience": None})  # their curves are averaged epoch by epoch
+        left_out = recipe.but(selection="out_of_domain", training=whole)
+        return [left_out.but(validation_domain=source) for source in self.split(recipe).sources]
+
+    def needs(self, recipe: Recipe) -> list[Recipe]:
+        """The runs that must be there first."""
+        return [*self.stands_on(recipe), *self.selected_by(recipe)]
+
     def to_train(self, recipes: Sequence[Recipe]) -> tuple[list[Recipe], int]:
-        """The trainings still to be made for these recipes, each once and in their order, and how many are done."""
+        """The trainings still to be made for these recipes, each once and after those it needs; how many are done."""
         every: dict[str, Recipe] = {}
+
+        def add(recipe: Recipe) -> None:
+            for needed in self.needs(recipe):
+                add(needed)
+            if not only_joins(recipe):
+                every.setdefault(run_hash(resolved(recipe, self.dataset).identity()), recipe)
+
         for recipe in recipes:
-            for needed in [*self.needs(recipe), *([] if _only_joins(recipe) else [recipe])]:
-                every.setdefault(run_hash(resolved(needed, self.dataset).identity()), needed)
+            add(recipe)
         todo = [recipe for recipe in every.values() if (run := self.find(recipe)) is None or not run.done]
         return todo, len(every) - len(todo)
 
-    def _opened(self, recipe: Recipe, held: ExitStack) -> tuple[str, str]:
+    def _opened(self, recipe: Recipe, held: ExitStack) -> tuple[str, str | DataError]:
         """Whether the run is done, to be made (its folder is then locked) or refused; its folder, or the reason."""
         try:
             folder = self.folder(recipe)
             if not folder.done:
                 held.enter_context(folder.lock())
             return ("done" if folder.done else "go"), str(folder.path)
-        except (DataError, OSError) as error:
-            return "refused", explain(error) if isinstance(error, OSError) else str(error)
+        except DataError as error:
+            return "refused", error
+        except OSError as error:
+            return "refused", DataError(explain(error))
 
     def _make(self, recipe: Recipe, split: HoldOut, folder: RunFolder, fabric: Fabric) -> None:
-        before = [self.run(needed) for needed in self.needs(recipe)]
+        before = [self.run(needed) for needed in self.stands_on(recipe)]
+        choosing = [self.run(needed) for needed in self.selected_by(recipe)]
         encoding = fit_encoding(self.dataset, split.train)
         task = task_for(self.dataset, split.train, weighted=recipe.training.class_weights)
         job = _Job(
@@ -186,8 +256,9 @@ class Runner:
             folder=folder,
             fabric=fabric,
             before=before,
+            choosing=choosing,
         )
-        watched = fabric.is_global_zero and not _only_joins(recipe)
+        watched = fabric.is_global_zero and not only_joins(recipe)
         if fabric.is_global_zero:
             about = {**environment(str(fabric.device)), "processes": fabric.world_size}
             folder.write_json("environment.json", about)
@@ -195,8 +266,9 @@ class Runner:
                 draft.write_text(to_yaml(recipe.seen_from(folder.path).plain()), encoding="utf-8")
         if self.watcher is not None and watched:
             self.watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
-        with _gate_warnings() as complaints, threads_for(recipe.training.batch_size * math.prod(encoding.shape)):
-            made = self._joined(job) if _only_joins(recipe) else self._trained(job)
+        threads = threads_for(recipe.training.batch_size * math.prod(encoding.shape))
+        with _gate_warnings() as complaints, threads, _breaks_noted(folder, fabric):
+            made = self._joined(job) if only_joins(recipe) else self._trained(job)
         if fabric.is_global_zero:
             found = self._written(job, made, [*made.notes, *complaints])
             if self.watcher is not None and watched:
@@ -212,27 +284,35 @@ class Runner:
             body = source.body
         method = job.shape.build(task=job.task, body=body)
         key = run_hash({"data": self.fingerprint, "encoding": job.encoding.describe()})
+        rule, patience = self._rule(job)
+        # The oracle alone selects by what it is scored on.
+        selecting = replace(job.material, validation=job.split.test) if rule.oracle else job.material
         on_cache = recipe.method.mode == "fine_tune"
-        cache = on_cached_features(method, job.material, key=key, seed=recipe.seed)
+        cache = on_cached_features(method, selecting, key=key, seed=recipe.seed)
         began = time.monotonic()
-        with cache if on_cache else nullcontext(job.material) as material:
+        with cache if on_cache else nullcontext(selecting) as material:
             extracting = time.monotonic() - began
             training = Training(
                 method,
                 material,
-                recipe.training,
+                recipe.training.model_copy(update={"patience": patience}),
                 fabric=fabric,
                 seed=recipe.seed,
-                rule=SELECTION_RULES[recipe.selection],
+                rule=rule,
+                metric=metric_named(recipe.metric),
                 keeping=Keeping(folder=job.folder.path, seconds=self.checkpoint_seconds),
                 journal=job.folder,
                 watcher=self.watcher,
             )
             outcome = training.run()
             outcome = replace(outcome, seconds=outcome.seconds + extracting)
-            predicted = predictions(method, material, job.split, self.dataset, fabric)
+            predicted, temperature = self._predicted(job, method, material)
+            outcome = replace(outcome, validation=self._validation(recipe, predicted))
             notes = _process_notes(method, fabric.world_size, min(recipe.training.batch_size, len(material.train)))
-        return _Made(method=method, outcome=outcome, predicted=predicted, notes=notes)
+        notes += outcome.notes
+        if recipe.validation_domain is not None:
+            notes.append(f"selected by {recipe.validation_domain}, a source domain that does not train")
+        return _Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=notes)
 
     def _joined(self, job: _Job) -> _Made:
         """The members of an ensemble, put together."""
@@ -241,25 +321,37 @@ class Runner:
         for member, run in zip(method.members, job.before, strict=True):
             load_weights(member, run.path)
         method.to(job.fabric.device).eval()
-        predicted = predictions(method, job.material, job.split, self.dataset, job.fabric)
-        validation = scores(self.dataset, predicted, VALIDATION)
-        assert validation is not None
+        predicted, temperature = self._predicted(job, method, job.material)
         ends = [run.result() for run in job.before]
+        selected: list[Any] = [end.get("selection_score") for end in ends]
         outcome = Outcome(
             best_epoch=max(int(end["best_epoch"]) for end in ends),
             epochs=max(int(end["epochs"]) for end in ends),
             stopped="each member by itself",
             seconds=0.0,
-            validation=validation,
+            validation=self._validation(job.recipe, predicted),
+            selection_score=None if None in selected else float(np.mean(selected)),
         )
         if job.fabric.is_global_zero:
             job.folder.write_json("members.json", {"members": [run.name for run in job.before]})
-        return _Made(method=method, outcome=outcome, predicted=predicted, notes=[])
+        return _Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=[])
+
+    def _predicted(self, job: _Job, method: Method, material: Material) -> tuple[dict[str, NDArray[Any]], float]:
+        """What the method says, at the temperature that it is calibrated to; 1 where that is not asked for."""
+        predicted = predictions(method, material, job.split, self.dataset, job.fabric)
+        return calibrated(predicted) if job.recipe.calibrate else (predicted, 1.0)
+
+    def _validation(self, recipe: Recipe, predicted: dict[str, NDArray[Any]]) -> DomainScores:
+        chosen = metric_named(recipe.metric)
+        validation = scores(self.dataset, predicted, VALIDATION, metric=chosen, score_by=recipe.score_by)
+        assert validation is not None
+        return validation
 
     def _written(self, job: _Job, made: _Made, notes: list[str]) -> dict[str, Any]:
         """Put the model, its predictions and last the result into the folder."""
         schema = schema_of(self.dataset, job.encoding)
-        Model(method=made.method, shape=job.shape, schema=schema).save(job.folder.path)
+        model = Model(method=made.method, shape=job.shape, schema=schema, temperature=made.temperature)
+        model.save(job.folder.path)
         job.folder.write_predictions(**made.predicted)
         found = result(
             job.recipe,
@@ -268,7 +360,8 @@ class Runner:
             method=made.method,
             outcome=made.outcome,
             predicted=made.predicted,
-            seconds=made.outcome.seconds + sum(float(run.result()["seconds"]) for run in job.before),
+            temperature=made.temperature,
+            seconds=made.outcome.seconds + sum(float(run.result()["seconds"]) for run in [*job.before, *job.choosing]),
             notes=notes,
         )
         job.folder.finish(found)
@@ -284,8 +377,30 @@ class Runner:
             kind=self.dataset.inputs.kind,
             inputs=tuple(encoding.shape),
             outputs=self.dataset.num_classes or 1,
+            domains=self._groups(recipe) if recipe.method.kind.uses_domains else (),
             **numbers,
         )
+
+    def _groups(self, recipe: Recipe) -> tuple[int, ...]:
+        """Training rows of each group that stands for a domain; refused where a method that needs two has fewer."""
+        kind = recipe.method.kind
+        groups = groups_among(self.dataset, self.split(recipe).train, recipe.training.group_by)
+        sizes = () if groups is None else groups.sizes
+        if kind.uses_domains and len(sizes) < 2:
+            raise DataError(too_few_domains(kind, len(sizes)))
+        if mixes_vectors(recipe, self.dataset):
+            styles = styles_among(self.dataset, self.split(recipe).train, recipe.training.group_by)
+            if styles is None or len(styles) < 2:
+                raise DataError(too_few_styles(0 if styles is None else len(styles)))
+        return sizes
+
+    def _rule(self, job: _Job) -> tuple[SelectionRule, int | None]:
+        """The rule that selects an epoch, and how long it waits for a better one."""
+        recipe = job.recipe
+        if recipe.selection != "leave_one_source_out":
+            return SELECTION_RULES[recipe.selection], recipe.training.patience
+        curve = np.mean([[record["selection"] for record in run.metrics()] for run in job.choosing], axis=0)
+        return fixed_epoch(int(curve.argmax()), score=float(curve.max())), 1
 
     def _material(self, encoding: Encoding, split: HoldOut, fabric: Fabric) -> Material:
         """Samples are placed once for all hold-outs that encode them alike, as all of images do."""
@@ -301,7 +416,14 @@ class Runner:
         return self._fabrics[precision]
 
 
-def _only_joins(recipe: Recipe) -> bool:
+def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:
+    """The same training of a plain network; batches that the method alone asked for are plain again."""
+    asked = recipe.training.sampling == recipe.method.kind.sampling
+    training = recipe.training.model_copy(update={"sampling": "auto"} if asked else {})
+    return recipe.but(method=erm, training=training)
+
+
+def only_joins(recipe: Recipe) -> bool:
     """Whether nothing is trained for this run itself: it puts others together."""
     return issubclass(recipe.method.kind, Ensemble)
 
@@ -316,6 +438,18 @@ def _process_notes(method: Method, world: int, batch: int) -> list[str]:
             f"with {world} processes, {batch % world} of the {batch} rows of a batch cannot be shared: left out"
         )
     return notes
+
+
+@contextmanager
+def _breaks_noted(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
+    """A loss that becomes no number is noted in the folder: whoever tries many settings need not try these again."""
+    try:
+        yield
+    except NotFiniteError as error:
+        if fabric.is_global_zero:
+            folder.write_json(BROKEN, {"why": str(error)})
+        fabric.barrier()  # all processes are here, and all shall find the note
+        raise
 
 
 @contextmanager

@@ -1,0 +1,494 @@
+"""Grids of runs: each made once whoever makes it, with the numbers of one process, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing.connection import wait
+from operator import truediv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import made_grids
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
+from gated_domains.experiments.executors import OneByOne, Workers, choose_executor, choosing, on_ray, one_by_one
+from gated_domains.experiments.executors.choosing import default_workers
+from gated_domains.experiments.executors.local import _Worker
+from gated_domains.experiments.executors.plan import Plan, in_words
+from gated_domains.experiments.executors.telling import FaultError
+from gated_domains.experiments.locks import BusyError
+from gated_domains.experiments.run_folder import RunFolder, all_runs
+from gated_domains.training.trouble import NotFiniteError
+from made_grids import Told, assert_same_runs, grid
+from made_runs import recipe, runner, vectors
+
+posix_only = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
+
+
+# -- what may be begun -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(runner(vectors(), tmp_path), grid(seeds=1))
+
+
+def names(works: list[Any]) -> list[str]:
+    return [f"{work.recipe.method.name} {work.recipe.seed}" for work in works]
+
+
+def test_every_run_is_planned_once_after_those_that_it_needs(plan):
+    assert names(plan.left) == ["erm 0", "linear 0", "erm 1000", "ensemble 0"]
+    assert [work.trains for work in plan.left] == [True, True, True, False]
+
+
+def test_what_needs_others_is_ready_when_they_are_done(plan, tmp_path):
+    first, linear, member, _ = plan.left
+    assert names(plan.ready) == ["erm 0", "erm 1000"]
+    plan.begin(first)
+    assert names(plan.ready) == ["erm 1000"]
+    plan.finish(first, RunFolder(tmp_path / "erm"))
+    assert names(plan.ready) == ["linear 0", "erm 1000"]
+    for work in (member, linear):
+        plan.begin(work)
+        plan.finish(work, RunFolder(tmp_path / work.name))
+    assert names(plan.ready) == ["ensemble 0"]
+
+
+def test_what_others_are_at_waits_until_it_is_looked_at_again(plan):
+    for work in plan.ready:
+        assert not plan.waits
+        plan.begin(work)
+        plan.put_back(work, BusyError("folder", 1))
+    assert plan.ready == []
+    assert plan.waits
+    plan.look_again()
+    assert names(plan.ready) == ["erm 0", "erm 1000"]
+
+
+def test_a_run_that_is_lost_too_often_is_named(plan):
+    work = plan.ready[0]
+    for _ in range(2):
+        plan.begin(work)
+        plan.lose(work, "was killed (SIGKILL)", retries=2)
+        assert plan.ready[0] is work
+    plan.begin(work)
+    with pytest.raises(DataError, match=r"^ERM, north held out, seed 0: .* lost 3 times; the last one was killed"):
+        plan.lose(work, "was killed (SIGKILL)", retries=2)
+
+
+def test_a_run_that_selects_for_another_says_what_it_is_validated_on():
+    chosen = recipe("erm", selection="out_of_domain", validation_domain="west", seed=2)
+    assert in_words(chosen) == "ERM, north held out, validated on west, seed 2"
+    assert in_words(recipe("erm", hold_out=None)) == "ERM, all domains, seed 0"
+
+
+# -- one after the other -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """The grid made by one process, undisturbed."""
+    return OneByOne(runner(vectors(), tmp_path_factory.mktemp("alone"))).run(grid())
+
+
+def test_runs_come_in_the_order_of_their_recipes(alone):
+    about = [(run.result()["method"], run.result()["seed"]) for run in alone]
+    assert about == [("linear", 0), ("erm", 0), ("ensemble", 0), ("linear", 1), ("erm", 1), ("ensemble", 1)]
+    assert len(all_runs(alone[0].path.parent)) == 8
+
+
+class LetGo(Told):
+    """Holds the folder of a run, as another process would, until it is waited for."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__()
+        self.lock = folder.lock()
+        self.lock.__enter__()
+
+    def waiting(self, busy: Any) -> None:
+        super().waiting(busy)
+        self.lock.__exit__(None, None, None)
+
+
+def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(one_by_one, "LOOK_AGAIN", 0.0)
+    maker = runner(vectors(), tmp_path)
+    chosen = [recipe("erm"), recipe("erm", seed=1), recipe("linear")]
+    told = LetGo(maker.folder(chosen[0]))
+    runs = OneByOne(maker).run(chosen, watcher=told)
+    first, second, linear = (run.name for run in runs)
+    assert [about for what, about in told.heard if what == "ended"] == [second, first, linear]
+    assert told.all("waiting") == [os.getpid()]
+    assert maker.watcher is None
+
+
+class Elsewhere(LetGo):
+    """Where another process makes the run meanwhile."""
+
+    def __init__(self, maker: Any, chosen: Any) -> None:
+        super().__init__(maker.folder(chosen))
+        self.make = partial(runner(maker.dataset, maker.root).run, chosen)
+
+    def waiting(self, busy: Any) -> None:
+        super().waiting(busy)
+        self.make()
+
+
+def test_what_another_process_made_meanwhile_is_found_and_not_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(one_by_one, "LOOK_AGAIN", 0.0)
+    maker, chosen = runner(vectors(), tmp_path), recipe("erm")
+    told = Elsewhere(maker, chosen)
+    (run,) = OneByOne(maker).run([chosen], watcher=told)
+    assert told.heard == [("waiting", os.getpid()), ("found", run.name)]
+
+
+def test_who_is_at_work_is_known_in_another_process_too():
+    error = pickle.loads(pickle.dumps(BusyError("runs/1a2b", 4711)))
+    assert isinstance(error, DataError)
+    assert str(error) == "another process (pid 4711) is at work in runs/1a2b; wait for it, or choose another --out"
+    assert str(BusyError("runs")) == "another process is at work in runs; wait for it, or choose another --out"
+
+
+# -- worker processes --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """Two of them for all tests: they take seconds to start. Each test has seeds of its own."""
+    maker = runner(vectors(), tmp_path_factory.mktemp("workers"), checkpoint_seconds=0.02)
+    with Workers(maker, workers=2, data=partial(vectors)) as executor:
+        yield executor
+
+
+def test_workers_make_the_same_runs_to_the_bit_each_once(workers, alone):
+    told = Told()
+    assert_same_runs(workers.run(grid(), watcher=told), alone)
+    assert Counter(told.all("began")) == Counter(told.all("ended"))
+    assert len(told.all("ended")) == len(set(told.all("ended"))) == 6  # joining an ensemble is no training
+    assert told.all("found") == told.all("lost") == told.all("waiting") == []
+    linear, erm = alone[0].name, alone[1].name
+    assert told.heard.index(("ended", erm)) < told.heard.index(("began", linear))
+    assert told.all("epoch").count(made_grids.EPOCHS - 1) == 6
+
+
+def test_what_is_done_is_given_to_no_worker(workers, alone):
+    told = Told()
+    assert [run.name for run in workers.run(grid(), watcher=told)] == [run.name for run in alone]
+    assert told.heard == []
+
+
+def test_a_worker_computes_with_one_thread_and_knows_the_command(tmp_path):
+    maker = runner(vectors(), tmp_path)
+    with Workers(maker, workers=1, data=made_grids.vectors_by_one_thread) as executor:
+        (run,) = executor.run([recipe("erm")])
+    about = json.loads((run.path / "environment.json").read_text())
+    assert about["command"][0] == Path(sys.argv[0]).name
+
+
+class Killer(Told):
+    """Kills the worker that has just begun a run, or ended an epoch of one, so many times."""
+
+    def __init__(self, executor: Workers, times: int, at: str) -> None:
+        super().__init__()
+        self.executor, self.times, self.at = executor, times, at
+
+    def run_began(self, recipe: Any, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
+        super().run_began(recipe, folder, epochs=epochs, worker=worker)
+        self.kill("began", worker)
+
+    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+        super().epoch_ended(record, worker=worker)
+        if record["epoch"] > 1:
+            self.kill("epoch", worker)
+
+    def kill(self, at: str, worker: int) -> None:
+        if at == self.at and self.times:
+            self.times -= 1
+            (process,) = (other.process for other in self.executor._team if other.number == worker)
+            os.kill(process.pid, signal.SIGKILL)
+
+
+LONG = {"epochs": 16}
+
+
+@posix_only
+def test_a_worker_killed_in_mid_training_is_replaced_and_its_run_goes_on_to_the_same_bits(workers, tmp_path):
+    chosen = [recipe("erm", seed=seed, training=LONG) for seed in (30, 31, 32)]
+    told = Killer(workers, 2, "epoch")
+    runs = workers.run(chosen, watcher=told)
+    assert told.all("lost") == ["was killed (SIGKILL), as by a system that is out of memory"] * 2
+    assert sorted(told.all("ended")) == sorted(run.name for run in runs)
+    assert len(told.all("began")) == 5
+    assert_same_runs(runs, OneByOne(runner(vectors(), tmp_path)).run(chosen))
+
+
+@posix_only
+def test_a_run_whose_worker_dies_again_and_again_is_named_and_the_others_are_kept(workers, monkeypatch):
+    monkeypatch.setattr(workers, "retries", 1)
+    with pytest.raises(DataError, match=r"ERM, north held out, seed 40: .* lost 2 times; the last one was killed"):
+        workers.run([recipe("erm", seed=40)], watcher=Killer(workers, 2, "began"))
+    assert len(workers.run([recipe("erm", seed=40)])) == 1
+
+
+def test_what_cannot_be_trained_is_raised_as_it_is_and_workers_go_on(workers):
+    wild = recipe("erm", seed=50, training={"rate": 1e30, "epochs": 20})
+    others = [recipe("erm", seed=seed, training=LONG) for seed in (51, 52)]
+    before = {worker.process.pid for worker in workers._team}
+    with pytest.raises(NotFiniteError, match="rate"):
+        workers.run([wild, *others])
+    assert all(run.done for run in workers.run(others))
+    assert {worker.process.pid for worker in workers._team} >= before
+
+
+def test_a_run_that_another_process_is_at_is_waited_for(workers):
+    told = LetGo(workers.runner.folder(recipe("erm", seed=60)))
+    runs = workers.run([recipe("erm", seed=60), recipe("erm", seed=61)], watcher=told)
+    assert told.all("ended") == [runs[1].name, runs[0].name]
+    assert told.all("waiting") == [os.getpid()]
+
+
+class Interrupted(Told):
+    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+        raise KeyboardInterrupt
+
+
+def test_stopped_by_a_person_all_workers_are_gone_and_nothing_is_lost(workers, tmp_path):
+    chosen = [recipe("erm", seed=seed, training=LONG) for seed in (70, 71)]
+    with pytest.raises(KeyboardInterrupt):
+        workers.run(chosen, watcher=Interrupted())
+    assert workers._team == []
+    assert_same_runs(workers.run(chosen), OneByOne(runner(vectors(), tmp_path)).run(chosen))
+
+
+def test_data_that_are_not_the_same_for_a_worker_are_refused(tmp_path):
+    maker = runner(vectors(), tmp_path)
+    with (
+        Workers(maker, workers=1, data=partial(vectors, 90)) as executor,
+        pytest.raises(DataError, match="vectors is not the same for all workers"),
+    ):
+        executor.run([recipe("erm")])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_live_in_memory_alone_are_sent_and_warnings_come_back(tmp_path):
+    with Workers(runner(vectors(), tmp_path), workers=1) as executor:
+        (run,) = executor.run([recipe("erm")])
+    assert run.done
+    loading = Workers(runner(vectors(), tmp_path), workers=1, data=made_grids.warning_vectors)
+    with loading as executor, pytest.warns(UserWarning, match="these data are made up"):
+        executor.run([recipe("erm", seed=1)])
+
+
+def test_a_fault_in_a_worker_is_told_with_its_traceback(tmp_path):
+    with (
+        Workers(runner(vectors(), tmp_path), workers=1, data=partial(truediv, 1, 0)) as executor,
+        pytest.raises(FaultError, match=r"(?s)ERM, north held out, seed 0.*ZeroDivisionError"),
+    ):
+        executor.run([recipe("erm")])
+
+
+class Unreadable:
+    """Cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return truediv, (1, 0)
+
+
+def test_work_that_a_worker_cannot_read_is_a_fault_and_does_not_end_it(workers):
+    worker = _Worker(0, workers.workshop)
+    worker.connection.send(Unreadable())
+    heard: list[Any] = []
+    while len(heard) < 2:
+        wait([worker.connection])
+        heard += worker.messages()
+    assert "ZeroDivisionError" in heard[1].traceback
+    assert worker.process.is_alive()
+    worker.end()
+
+
+class Deadly:
+    """Ends a process that unpickles it."""
+
+    def __call__(self) -> DomainDataset:
+        raise AssertionError
+
+    def __reduce__(self) -> Any:
+        return os._exit, (3,)
+
+
+def test_workers_that_do_not_come_up_are_not_started_for_ever(tmp_path):
+    with (
+        Workers(runner(vectors(), tmp_path), workers=1, data=Deadly(), retries=1) as executor,
+        pytest.raises(DataError, match=r"as soon as they are started; the last one ended with exit code 3.*__main__"),
+    ):
+        executor.run([recipe("erm")])
+
+
+@needs_proc
+def test_closed_no_process_is_left(workers):
+    worker = _Worker(0, workers.workshop)
+    assert Path(f"/proc/{worker.process.pid}").exists()
+    worker.end()
+    assert not Path(f"/proc/{worker.process.pid}").exists()
+
+
+# -- killed from outside -----------------------------------------------------------------------------------------------
+
+
+def started(folder: Path, workers: str) -> subprocess.Popen[str]:
+    command = [sys.executable, made_grids.__file__, str(folder), workers]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def heard(process: subprocess.Popen[str], until: str = "all done") -> list[str]:
+    """What a process says, until it has said something that begins so."""
+    lines = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line.strip())
+        if line.startswith(until):
+            break
+    return lines
+
+
+def ended(lines: list[str]) -> list[str]:
+    return [line.split()[1] for line in lines if line.startswith("ended")]
+
+
+def workers_of(pid: int) -> set[int]:
+    """The processes whose parent is a child of this one: those of its server of forks."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has just ended
+            continue
+    return {child for child, parent in parents.items() if parents.get(parent) == pid}
+
+
+@pytest.mark.slow
+@posix_only
+@needs_proc
+def test_a_grid_whose_parent_is_killed_leaves_nobody_at_work_and_goes_on_without_a_lost_or_doubled_run(
+    tmp_path, alone
+):  # fmt: skip
+    parent = started(tmp_path, "2")
+    first = ended(heard(parent, "ended"))
+    at_work = workers_of(parent.pid)
+    assert len(at_work) == 2
+    parent.send_signal(signal.SIGKILL)
+    first += ended(heard(parent))
+    parent.wait()
+    for _ in range(200):
+        if not any(Path(f"/proc/{pid}").exists() for pid in at_work):
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("workers outlive their parent")
+    done = {run.name for run in all_runs(tmp_path) if run.done}
+    again = started(tmp_path, "2")
+    second = ended(heard(again))
+    assert again.wait() == 0
+    assert not done & set(second)  # the last one may have ended without a word
+    assert set(first) <= done
+    assert len(second) == len(set(second))
+    assert_same_runs(OneByOne(runner(vectors(), tmp_path)).run(grid()), alone)
+
+
+@pytest.mark.slow
+@posix_only
+def test_two_commands_on_one_folder_share_the_work(tmp_path, alone):
+    both = [started(tmp_path, workers) for workers in ("1", "2")]
+    said = [heard(process) for process in both]
+    assert [process.wait() for process in both] == [0, 0]
+    made = [name for lines in said for name in ended(lines)]
+    assert len(made) == len(set(made)) == 6
+    assert_same_runs(OneByOne(runner(vectors(), tmp_path)).run(grid()), alone)
+
+
+# -- which, and how many -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(choosing, "_cores", lambda: 4)
+    monkeypatch.setattr(choosing, "available_bytes", lambda: 64 * 2**30)
+    return runner(vectors(), tmp_path)
+
+
+def test_there_are_as_many_workers_as_cores_or_trainings(maker):
+    assert [default_workers(maker, trainings) for trainings in (0, 1, 3, 9)] == [1, 1, 3, 4]
+
+
+def test_where_data_do_not_fit_so_often_there_are_fewer(maker, monkeypatch):
+    monkeypatch.setattr(choosing, "available_bytes", lambda: 1100 * 2**20)
+    assert default_workers(maker, 9) == 2
+    monkeypatch.setattr(choosing, "available_bytes", lambda: 0)
+    assert default_workers(maker, 9) == 1
+
+
+def test_under_torchrun_and_on_a_gpu_there_is_one(maker, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(maker), "device", "cuda")
+        assert default_workers(maker, 9) == 1
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert default_workers(maker, 9) == 1
+    with pytest.raises(DataError, match="torchrun has started 2 processes already; leave --workers out"):
+        choose_executor(maker, 9, workers=3)
+
+
+def test_the_executor_is_what_was_asked_for(maker):
+    assert isinstance(choose_executor(maker, 1), OneByOne)
+    assert isinstance(choose_executor(maker, 9, workers=1), OneByOne)
+    chosen = choose_executor(maker, 1, workers=7, retries=5)
+    assert isinstance(chosen, Workers)
+    assert (chosen.workers, chosen.retries) == (7, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"executor": "rays"}, "no executor 'rays'; did you mean 'ray'"),
+        ({"address": "auto"}, "--address auto is for a Ray cluster; add --executor ray"),
+        ({"cpus_per_run": 2.0}, "--cpus-per-run 2.0 is for a Ray cluster"),
+        ({"executor": "ray", "workers": 2}, "with Ray, --cpus-per-run says how many fit"),
+        ({"retries": -1}, "retries must be 0 or more, got -1"),
+        ({"workers": 0}, "at least one worker, got 0"),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, dict) else "",
+)
+def test_options_that_make_no_sense_are_refused(maker, options, words):
+    with pytest.raises(DataError, match=words):
+        choose_executor(maker, 9, **options)
+
+
+def test_without_ray_it_is_said_how_to_get_it(maker, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(DataError, match=r"Ray is not installed; pip install 'gated-domains\[ray\]'"):
+        choose_executor(maker, 9, executor="ray")
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once():
+    with pytest.raises(DataError, match=r"^no Ray cluster can be used at ray://127\.0\.0\.1:1: "):
+        on_ray._refuse_nobody("ray://127.0.0.1:1")
+    on_ray._refuse_nobody("auto")
+
+
+def test_a_machine_of_a_cluster_that_does_not_see_the_folder_says_so(maker, tmp_path):
+    work = Plan(maker, [recipe("erm")]).ready[0]
+    outcome = on_ray._task(Workers(maker, workers=1).workshop, str(tmp_path / "token"), 1.0, work)
+    with pytest.raises(DataError, match="all machines of the cluster must see the same: choose --out on a disk"):
+        raise outcome.error

@@ -1,0 +1,124 @@
+"""Grids for tests of executors; ``python made_grids.py FOLDER WORKERS`` makes one, to be killed, and tells of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_info
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
+from gated_domains.experiments.executors import Executor, OneByOne, RayCluster, Workers
+from gated_domains.experiments.locks import BusyError
+from gated_domains.experiments.recipe import Recipe
+from gated_domains.experiments.run_folder import RunFolder
+from made_runs import digest, recipe, runner, vectors, without_times
+
+EPOCHS = 8
+
+
+class Told:
+    """Writes down what an executor says, as words and the name of the run."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+
+    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
+        self.note("began", folder.name)
+
+    def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
+        self.note("stepped", step)
+
+    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+        self.note("epoch", record["epoch"])
+
+    def run_ended(
+        self, recipe: Recipe, folder: RunFolder, result: Any, *, worker: int = 0, seconds: float | None = None
+    ) -> None:
+        self.note("ended", folder.name)
+
+    def run_found(self, recipe: Recipe, folder: RunFolder) -> None:
+        self.note("found", folder.name)
+
+    def run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
+        self.note("lost", why)
+
+    def waiting(self, busy: Sequence[BusyError]) -> None:
+        self.note("waiting", busy[0].pid)
+
+    def note(self, what: str, about: Any) -> None:
+        self.heard.append((what, about))
+
+    def all(self, what: str) -> list[Any]:
+        return [about for heard, about in self.heard if heard == what]
+
+
+class Aloud(Told):
+    """Says at once what it hears."""
+
+    def note(self, what: str, about: Any) -> None:
+        if what != "stepped":
+            print(what, about, flush=True)
+
+
+def grid(epochs: int = EPOCHS, seeds: int = 2) -> list[Recipe]:
+    """Of every seed an ERM run, a head that stands on it and an ensemble of two, of which it is one."""
+    methods: list[tuple[str, dict[str, Any]]] = [("linear", {}), ("erm", {}), ("ensemble", {"members": 2})]
+    return [
+        recipe(name, seed=seed, settings=settings, training={"epochs": epochs})
+        for seed in range(seeds)
+        for name, settings in methods
+    ]
+
+
+def assert_same_runs(some: list[RunFolder], others: list[RunFolder]) -> None:
+    """The same runs in the same order, to the bit."""
+    assert [run.name for run in some] == [run.name for run in others]
+    for one, other in zip(some, others, strict=True):
+        assert digest(one.path / "model.safetensors") == digest(other.path / "model.safetensors")
+        assert without_times(one) == without_times(other)
+        assert one.result()["test"] == other.result()["test"]
+        for name, values in one.predictions().items():
+            np.testing.assert_array_equal(values, other.predictions()[name])
+
+
+def warning_vectors() -> DomainDataset:
+    warnings.warn("these data are made up", UserWarning, stacklevel=1)
+    return vectors()
+
+
+def vectors_by_one_thread() -> DomainDataset:
+    """For a process that computes with one thread, started by the same command as this one."""
+    threads = {torch.get_num_threads(), int(os.environ["OMP_NUM_THREADS"])}
+    threads |= {library["num_threads"] for library in threadpool_info()}
+    if threads != {1}:
+        raise DataError(f"there are {threads} threads")
+    return vectors()
+
+
+def executor(name: str, folder: Path) -> Executor:
+    """``ray``, or a number of workers."""
+    maker = runner(vectors(), folder, checkpoint_seconds=0.05)
+    if name == "ray":
+        return RayCluster(maker)
+    return OneByOne(maker) if name == "1" else Workers(maker, workers=int(name), data=partial(vectors))
+
+
+def main(folder: Path, name: str) -> None:
+    with executor(name, folder) as made:
+        made.run(grid(), watcher=Aloud())
+    print("all done", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
