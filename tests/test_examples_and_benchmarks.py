@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from gated_domains.methods import METHODS
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -25,6 +27,35 @@ def test_the_literal_loop_and_the_layer_compute_the_same_step(bench):
     loss_gap, gradient_gap = bench["Bench"](size, torch.device("cpu")).agreement()
     assert loss_gap < 1e-5
     assert gradient_gap < 1e-4
+
+
+@pytest.fixture
+def methods_bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield runpy.run_path(str(ROOT / "benchmarks" / "methods.py"))
+    for name in ("literal_loop", "layer"):
+        sys.modules.pop(name, None)
+
+
+def test_every_method_with_a_step_of_its_own_has_a_row_and_so_have_the_switches(methods_bench):
+    names = [case.name for case in methods_bench["cases"]()]
+    assert names[0] == "ERM"
+    assert len(set(names)) == len(names)
+    without = {"linear", "ensemble"}  # trained on features taken once; a number of other trainings
+    assert {METHODS[name].label for name in METHODS if name not in without} <= set(names)
+    assert {"ERM + MixStyle", "ERM + EMA", "ERM + SWAD", "GDU + MixStyle"} <= set(names)
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_step_is_timed_for_every_row_and_held_against_erm(methods_bench):
+    size = methods_bench["Size"](body="small", side=8, batch=16, precision="32", steps=2)
+    bench, cases = methods_bench["Bench"](size, "cpu"), methods_bench["cases"]()
+    rows = methods_bench["measure"](bench, cases, rounds=1)
+    assert [row.name for row in rows] == [case.name for case in cases]
+    for row in rows:
+        assert 0 < row.milliseconds < 60_000
+        assert row.ratios == [row.ratio]
+        assert 0.01 < row.ratio < 100
 
 
 def test_the_demo_prints_both_heads_and_draws_the_gates(monkeypatch, tmp_path, capsys):

@@ -1,0 +1,87 @@
+"""The tutorial on adding a method: its code trains, its method stands in a table and in commands, its test can fail."""
+
+from __future__ import annotations
+
+import math
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gated_domains.data.errors import DataError
+from gated_domains.experiments import all_runs, choose_method
+from gated_domains.methods import METHODS
+from gated_domains.reports.results import read_results
+from gated_domains.settings.search import Between, search_space
+from made_runs import table
+
+PAGE = (Path(__file__).parent.parent / "docs" / "add-a-method.md").read_text()
+METHOD, COMMANDS, TEST = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(METHODS, "vrex", METHODS["erm"])  # what the page puts there is gone after the test
+    del METHODS["vrex"]
+
+
+def saved(*more: str, as_name: str = "vrex") -> dict[str, Any]:
+    """What the page's file defines: imported, or with the name ``__main__`` run."""
+    Path("vrex.py").write_text("\n".join([METHOD, *more]))
+    return runpy.run_path("vrex.py", run_name=as_name)
+
+
+def test_it_keeps_its_promise_of_40_lines():
+    assert len(METHOD.splitlines()) <= 40
+    assert max(map(len, METHOD.splitlines())) <= 120
+
+
+def test_it_trains_and_ends_in_a_table_with_a_row_for_the_method(tmp_path, capsys):
+    saved(as_name="__main__")
+    results = read_results(tmp_path / "runs" / "vrex")
+    assert {(result.method, len(result.test)) for result in results} == {("vrex", 1), ("erm", 1)}
+    assert all(math.isfinite(score) for result in results for score in result.test.values())
+    printed = capsys.readouterr().out
+    (row,) = [line for line in printed.splitlines() if line.startswith("| V-REx")]
+    assert "†" in row
+    for run in all_runs(tmp_path / "runs" / "vrex"):
+        if run.result()["method"] == "vrex":
+            assert run.metrics()[-1]["train"].keys() == {"task", "variance"}
+
+
+def test_its_setting_has_the_range_that_tuning_searches():
+    assert search_space(saved()["VRExSettings"]) == {"weight": Between(0.1, 100, log=True)}
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_with_another_end_the_file_is_the_command_with_one_method_more(tmp_path, monkeypatch, capsys):
+    begin = METHOD.index("if __name__")
+    assert len(METHOD[begin:].splitlines()) == 7  # as the page says
+    Path("vrex.py").write_text(METHOD[:begin] + COMMANDS)
+    reading = ["--target", "sick", "--domain", "site", "--hold-out", "north", "--device", "cpu", "--workers", "1"]
+    options = ["--methods", "vrex[weight=10],erm", "--epochs", "1", "--seeds", "1", "--out", "out"]
+    monkeypatch.setattr(sys, "argv", ["vrex.py", "compare", str(table(tmp_path / "clinic.csv")), *reading, *options])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("vrex.py", run_name="__main__")
+    assert ended.value.code == 0
+    assert "V-REx [weight=10]" in capsys.readouterr().out
+
+
+def test_its_own_test_passes_and_fails_for_another_formula():
+    found = saved(TEST)["test_vrex_is_the_formula"]
+    found()
+    found.__globals__["average"] = lambda values, among: values.mean()  # as if every domain were there
+    with pytest.raises(AssertionError):
+        found()
+
+
+def test_a_worker_that_does_not_know_it_says_what_to_do():
+    saved()
+    choice = choose_method("vrex")
+    del METHODS["vrex"]
+    with pytest.raises(DataError, match="a module that workers can import"):
+        _ = choice.kind
