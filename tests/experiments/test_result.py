@@ -130,6 +130,10 @@ def test_a_held_out_domain_of_one_class_almost_alone_is_noted():
     one_sided = replace(data, targets=targets)
     notes = said(one_sided, hold_outs(one_sided, "north")[0])["notes"]
     assert notes[0] == "90.0% of north is 'no': always answering so scores as much"
+    by_auroc = said(one_sided, hold_outs(one_sided, "north")[0], recipe=recipe(metric="auroc"))[
+        "notes"
+    ]  # of which that is not true
+    assert not any("always answering" in note for note in by_auroc)
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -157,7 +157,12 @@ def result(
             "all": sum(p.numel() for p in method.parameters()),
         },
         "uses_domains": method.uses_domains or _told_domains(recipe, dataset),
-        "notes": [*dataset.notes, *_split_notes(split, dataset, rule), *_score_notes(test, split, metric), *notes],
+        "notes": [
+            *dataset.notes,
+            *_split_notes(split, dataset, rule, metric),
+            *_score_notes(test, split, metric),
+            *notes,
+        ],
     }
 
 
@@ -215,13 +220,13 @@ def _score_notes(test: DomainScores | None, split: HoldOut, metric: Metric) -> l
     return notes
 
 
-def _split_notes(split: HoldOut, dataset: DomainDataset, rule: SelectionRule) -> list[str]:
+def _split_notes(split: HoldOut, dataset: DomainDataset, rule: SelectionRule, metric: Metric) -> list[str]:
     notes = []
     for name in split.held_out:
         rows = np.intersect1d(split.test, dataset.rows_of(name))
         if len(rows) < _FEW_SCORED:
             notes.append(f"only {len(rows)} rows of {name} are scored: its numbers are coarse, in every mean too")
-        elif dataset.class_names is not None:
+        elif dataset.class_names is not None and metric.name == "accuracy":
             most = np.bincount(dataset.targets[rows], minlength=len(dataset.class_names))
             if most.max() > _ONE_SIDED * len(rows):
                 always = dataset.class_names[int(most.argmax())]
