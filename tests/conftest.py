@@ -18,6 +18,9 @@ hypothesis.settings.load_profile("gated_domains")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from gated_domains.torchvision_operators import let_torchvision_import  # after the hook is installed
+
+    let_torchvision_import()
     torch.set_num_threads(1)  # small matrices: threads only get in each other's way
     # Here and not in pyproject.toml: pytest would import the package to find the class before the hook is installed.
     config.addinivalue_line("filterwarnings", "error::gated_domains.layer.GateWarning")

@@ -13,17 +13,6 @@ pytestmark = pytest.mark.extras
 TORCHVISION = ["resnet18", "densenet121", "vgg11", "mobilenet_v3_small", "efficientnet_b0", "vit_b_16"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def torchvision_on_a_cpu_build():
-    """torchvision's import asks for operators that only its GPU build has; empty ones satisfy it."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    yield
-    del library
-
-
 def replaced(model, inputs, logits=lambda output: output, **settings):
     """The model with units for a head: same output as before, fitted, and trained by one step."""
     model.eval()

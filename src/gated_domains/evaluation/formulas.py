@@ -17,8 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torchmetrics.functional import mean_squared_error, pearson_corrcoef
-from torchmetrics.functional.classification import (
+
+from gated_domains.torchvision_operators import let_torchvision_import
+
+let_torchvision_import()  # which torchmetrics imports where it is installed
+
+from torchmetrics.functional import mean_squared_error, pearson_corrcoef  # noqa: E402
+from torchmetrics.functional.classification import (  # noqa: E402
     binary_auroc,
     binary_average_precision,
     binary_calibration_error,
