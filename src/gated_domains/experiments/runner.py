@@ -6,9 +6,8 @@ import json
 import math
 import os
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -23,7 +22,7 @@ from gated_domains.backbones.mixstyle import too_few_styles
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding, fit_encoding
-from gated_domains.data.errors import DataError, explain, listing
+from gated_domains.data.errors import DataError, explain
 from gated_domains.data.files import written_whole
 from gated_domains.data.fingerprint import fingerprint
 from gated_domains.data.groups import groups_among
@@ -36,8 +35,8 @@ from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.model import Model, Shape, load_weights, task_for
 from gated_domains.experiments.recipe import MethodChoice, Recipe, choose_method, mixes_vectors, resolved
 from gated_domains.experiments.result import VALIDATION, calibrated, check_scoring, predictions, result, scores
-from gated_domains.experiments.run_folder import BROKEN, RunFolder
-from gated_domains.layer import GateWarning
+from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.experiments.run_notes import breaks_noted, gate_warnings, process_notes
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Ensemble, Method, Numbers
 from gated_domains.methods.erm_ensemble import MembersSettings
@@ -49,7 +48,6 @@ from gated_domains.training.loop import Training
 from gated_domains.training.material import Material
 from gated_domains.training.mixing import styles_among
 from gated_domains.training.outcome import Keeping, Outcome, Watcher
-from gated_domains.training.trouble import NotFiniteError
 
 _MEMBERS_APART = 1_000  # between the seeds of an ensemble's members, so that those of two ensembles never meet
 
@@ -267,7 +265,7 @@ class Runner:
         if self.watcher is not None and watched:
             self.watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
         threads = threads_for(recipe.training.batch_size * math.prod(encoding.shape))
-        with _gate_warnings() as complaints, threads, _breaks_noted(folder, fabric):
+        with gate_warnings() as complaints, threads, breaks_noted(folder, fabric):
             made = self._joined(job) if only_joins(recipe) else self._trained(job)
         if fabric.is_global_zero:
             found = self._written(job, made, [*made.notes, *complaints])
@@ -308,7 +306,7 @@ class Runner:
             outcome = replace(outcome, seconds=outcome.seconds + extracting)
             predicted, temperature = self._predicted(job, method, material)
             outcome = replace(outcome, validation=self._validation(recipe, predicted))
-            notes = _process_notes(method, fabric.world_size, min(recipe.training.batch_size, len(material.train)))
+            notes = process_notes(method, fabric.world_size, min(recipe.training.batch_size, len(material.train)))
         notes += outcome.notes
         if recipe.validation_domain is not None:
             notes.append(f"selected by {recipe.validation_domain}, a source domain that does not train")
@@ -426,43 +424,3 @@ def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:
 def only_joins(recipe: Recipe) -> bool:
     """Whether nothing is trained for this run itself: it puts others together."""
     return issubclass(recipe.method.kind, Ensemble)
-
-
-def _process_notes(method: Method, world: int, batch: int) -> list[str]:
-    """What differs from one process with the same batch."""
-    notes = []
-    if world > 1 and method.per_rank():
-        notes.append(f"with {world} processes, {listing(method.per_rank())} are per process")
-    if batch % world:
-        notes.append(
-            f"with {world} processes, {batch % world} of the {batch} rows of a batch cannot be shared: left out"
-        )
-    return notes
-
-
-@contextmanager
-def _breaks_noted(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
-    """A loss that becomes no number is noted in the folder: whoever tries many settings need not try these again."""
-    try:
-        yield
-    except NotFiniteError as error:
-        if fabric.is_global_zero:
-            folder.write_json(BROKEN, {"why": str(error)})
-        fabric.barrier()  # all processes are here, and all shall find the note
-        raise
-
-
-@contextmanager
-def _gate_warnings() -> Iterator[list[str]]:
-    """What gates complain of inside, as notes for the run; other warnings are passed on."""
-    found: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", GateWarning)
-        try:
-            yield found
-        finally:
-            texts = [str(warning.message) for warning in caught if issubclass(warning.category, GateWarning)]
-            found.extend(dict.fromkeys(texts))
-    for warning in caught:
-        if not issubclass(warning.category, GateWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
