@@ -3,7 +3,17 @@
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.bodies import BODIES, MLP, Body, DigitsCNN, Identity, SmallCNN, default_body
 from gated_domains.backbones.gated_norm import GatedNorm, deviation_parameters, gate_norms, mixing
-from gated_domains.backbones.gating import GATINGS, GatingView, RandomFilters, RawInput, Style, default_gating
+from gated_domains.backbones.gating import (
+    GATINGS,
+    GatingView,
+    GraphStatistics,
+    RandomFilters,
+    RandomProjection,
+    RawInput,
+    Style,
+    TokenStatistics,
+    default_gating,
+)
 from gated_domains.backbones.heads import fit_head, gating_rows, model_head, renew_coverage, replace_head
 from gated_domains.backbones.view import View
 
@@ -16,11 +26,14 @@ __all__ = [
     "DigitsCNN",
     "GatedNorm",
     "GatingView",
+    "GraphStatistics",
     "Identity",
     "RandomFilters",
+    "RandomProjection",
     "RawInput",
     "SmallCNN",
     "Style",
+    "TokenStatistics",
     "View",
     "default_body",
     "default_gating",

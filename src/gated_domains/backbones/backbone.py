@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gated_domains.backbones.bodies import Body
@@ -39,16 +39,30 @@ class Backbone(nn.Module):
         """Gates see a function of the raw input alone, which is known before the body runs."""
         return self.gating is not None and self.gating.sees_raw_input
 
-    def forward(self, inputs: Float[Tensor, "batch ..."]) -> View:
+    def forward(self, inputs: Shaped[Tensor, "batch ..."]) -> View:
+        if inputs.is_cuda and self.sees_raw_input:
+            return self._side_by_side(inputs)
         features = self.body(inputs)
         return View(features, None if self.gating is None else self._standardise(self._view(inputs)))
 
-    def look(self, inputs: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch gating"]:
+    def _side_by_side(self, inputs: Tensor) -> View:
+        """The body, and on a stream of its own the view, whose small kernels fit beside the body's large ones."""
+        ours, beside = torch.cuda.current_stream(inputs.device), torch.cuda.Stream(inputs.device)
+        beside.wait_stream(ours)
+        with torch.cuda.stream(beside):
+            gating = self._standardise(self._view(inputs))
+        inputs.record_stream(beside)  # else its memory could be given away while the view still reads it
+        features = self.body(inputs)
+        ours.wait_stream(beside)
+        gating.record_stream(ours)
+        return View(features, gating)
+
+    def look(self, inputs: Shaped[Tensor, "batch ..."]) -> Float[Tensor, "batch gating"]:
         """What gates see, without gradient; a view of the raw input costs no run of the body."""
         return self._standardise(self._observe(inputs))
 
     def fit_view(
-        self, inputs: Float[Tensor, "rows ..."] | Iterable[Float[Tensor, "batch ..."]]
+        self, inputs: Shaped[Tensor, "rows ..."] | Iterable[Shaped[Tensor, "batch ..."]]
     ) -> Float[Tensor, "rows gating"]:
         """Standardise by these training inputs (one tensor, or batches of it); returns what gates now see of them.
 

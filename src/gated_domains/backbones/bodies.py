@@ -1,40 +1,26 @@
-"""Bodies: inputs -> features. The paper's digits network, a small one for CPUs, one for tables, and none at all."""
+"""Bodies: inputs -> features. The paper's digits network, a small one for CPUs, one for tables, none; all names."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.backbones.body import Body
+from gated_domains.backbones.gin import GIN
+from gated_domains.backbones.torchvision_bodies import DenseNet121, ResNet18, ResNet50
+from gated_domains.backbones.transformer import DistilBERT
+from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.layer.checks import at_least_one
 
+__all__ = ["BODIES", "MLP", "Body", "DigitsCNN", "Identity", "SmallCNN", "default_body"]
+
 _SMALLEST_IMAGE = 8  # three halvings leave one position of it
-
-
-class Body(nn.Module):
-    """A network from inputs of one ``shape`` to ``features`` numbers a sample."""
-
-    takes: ClassVar[Literal["images", "vectors"]]
-    features: int
-    early: tuple[str, ...] = ()
-    """Names of the early blocks, whose channel statistics tell style from class."""
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        super().__init__()
-        self.shape = tuple(at_least_one("each size of a shape", size) for size in shape)
-        kind = {1: "vectors", 3: "images"}.get(len(self.shape), f"samples of {len(self.shape)} dimensions")
-        if kind != self.takes:
-            able = listing(name for name, body in BODIES.items() if body.takes == kind)
-            raise DataError(
-                f"{type(self).__name__} takes {self.takes}, and these are {kind} of shape {self.shape}; "
-                + (f"bodies that take them: {able}" if able else "a body of your own can take them: subclass Body")
-            )
 
 
 class DigitsCNN(Body):
@@ -110,6 +96,7 @@ class MLP(Body):
             raise DataError("an MLP has at least one hidden width, got none; the body without any is Identity")
         if not 0 <= dropout < 1:
             raise DataError(f"dropout is a share from 0 to below 1, got {dropout}")
+        self._architecture = {"hidden": list(hidden), "norm": norm, "dropout": dropout}
         widths = [*self.shape, *(at_least_one("each hidden width", width) for width in hidden)]
         self.features = widths[-1]
         self.blocks = nn.Sequential(
@@ -127,6 +114,9 @@ class MLP(Body):
     def forward(self, inputs: Float[Tensor, "batch inputs"]) -> Float[Tensor, "batch features"]:
         return self.blocks(inputs)
 
+    def architecture(self) -> dict[str, Any]:
+        return dict(self._architecture)
+
 
 class Identity(Body):
     """The vector as it is: for features that some other network made."""
@@ -141,13 +131,32 @@ class Identity(Body):
         return inputs
 
 
-BODIES: dict[str, type[Body]] = {"digits": DigitsCNN, "small": SmallCNN, "mlp": MLP, "identity": Identity}
+BODIES: dict[str, type[Body]] = {
+    "digits": DigitsCNN,
+    "small": SmallCNN,
+    "mlp": MLP,
+    "identity": Identity,
+    "densenet121": DenseNet121,
+    "resnet50": ResNet50,
+    "resnet18": ResNet18,
+    "distilbert": DistilBERT,
+    "gin": GIN,
+}
 
-_DEFAULTS = {"images": "small", "table": "mlp", "features": "mlp"}
+_DEFAULTS = {
+    "images": "small",
+    "bands": "small",
+    "table": "mlp",
+    "features": "mlp",
+    "words": "mlp",
+    "bits": "mlp",
+    "tokens": "distilbert",
+    "graphs": "gin",
+}
 
 
 def default_body(kind: str) -> str:
-    """The name of the body for a kind of inputs: ``images``, ``table`` or ``features``."""
+    """The name of the body for a kind of inputs, such as ``images``, ``table`` or ``tokens``."""
     if kind not in _DEFAULTS:
         raise DataError(f"no body is known for inputs of kind {kind!r}{did_you_mean(kind, _DEFAULTS)}")
     return _DEFAULTS[kind]

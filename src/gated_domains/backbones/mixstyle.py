@@ -150,6 +150,11 @@ def mix_styles(
     backbone: Backbone, probability: float, *, domains: int = 0, training_rows: TrainingRows | None = None
 ) -> StyleMixer:
     """Put a mixer on a backbone's body. One that mixes by domain looks once at training rows of this many domains."""
+    if backbone.body.takes in ("tokens", "graphs") and _is_trained(backbone.body):
+        raise DataError(
+            f"mixstyle mixes maps of images, vectors, or features of a frozen body, and {backbone.body.takes} are none "
+            "of these; leave mixstyle out, or fine-tune (mode fine_tune)"
+        )
     if not mixes_by_domain(backbone):
         return MapMixer(backbone.body, probability, last_alone=isinstance(backbone.gating, Style))
     if training_rows is None or domains < 2:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.bodies import BODIES, default_body
+from gated_domains.backbones.bodies import default_body
 from gated_domains.backbones.gating import GATINGS, default_gating
+from gated_domains.backbones.making import make_body
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import fit_encoding
+from gated_domains.data.encoding import Encoding, fit_encoding
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.inputs import Rows
 from gated_domains.data.progress import progress
@@ -42,7 +43,7 @@ def gating_rows_of(
         raise DataError(f"there is no view {gating!r} for gates{did_you_mean(gating, GATINGS)}")
     rows = np.arange(len(dataset)) if rows is None else rows
     encoding = fit_encoding(dataset, rows)
-    backbone = _untrained(gating, kind, encoding.shape)
+    backbone = _untrained(gating, kind, encoding)
     if len(rows) > max_rows:
         rows = np.sort(np.random.default_rng(seed).choice(rows, max_rows, replace=False))
     if len(rows) < 2:
@@ -56,10 +57,11 @@ def gating_rows_of(
     return seen
 
 
-def _untrained(gating: str, kind: str, shape: Sequence[int]) -> Backbone:
+def _untrained(gating: str, kind: str, encoding: Encoding) -> Backbone:
     """A backbone whose gates can look although its body is not trained."""
-    body = BODIES[default_body(kind)](shape)
-    backbone = Backbone(body, GATINGS[gating](body, shape))
+    # Its weights are never looked at: a small one will do.
+    body = make_body(default_body(kind), encoding.shape, pretrained="false", shrunk=True, about=encoding.about)
+    backbone = Backbone(body, GATINGS[gating](body, encoding.shape))
     if not backbone.sees_raw_input:
         raise DataError(
             f"the view {gating!r} is made by a trained body, and nothing is trained yet; "

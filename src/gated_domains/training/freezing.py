@@ -45,6 +45,8 @@ class FrozenBody(Body):
         nn.Module.__init__(self)
         self.frozen = freeze(body)
         self.shape, self.features = body.shape, body.features
+        self.takes, self.large, self.static = body.takes, body.large, body.static
+        self.vocabulary, self.pad, self.norms_by_sample = body.vocabulary, body.pad, body.norms_by_sample
         self.early = tuple(f"frozen.module.{name}" for name in body.early)
 
     def forward(self, inputs: Tensor) -> Tensor:
