@@ -597,18 +597,18 @@ def test_column_names_are_stripped(tmp_path):
     assert from_text(tmp_path, " x , site , y \n1,a,0\n2,b,1\n").domain_names == ("a", "b")
 
 
-# -- text and molecules, not yet -------------------------------------------------------------------------------------
+# -- text and molecules, whose column must be named -----------------------------------------------------------------
 
 
 def test_a_column_of_text_is_refused_with_the_cure(tmp_path):
     rows = "".join(f"this is review number {place} of many and it is long,a,{place % 2}\n" for place in range(30))
-    with pytest.raises(DataError, match=r"'review' holds text.*cannot be read yet.*--drop review.*\.npz"):
+    with pytest.raises(DataError, match=r"'review' holds text.*--text review.*--drop review"):
         from_text(tmp_path, "review,site,y\n" + rows)
 
 
 def test_a_column_of_molecules_is_refused_with_the_cure(tmp_path):
     rows = "".join(f"{'C' * place}C(=O)OC1CCC1,a,{place % 2}\n" for place in range(30))
-    with pytest.raises(DataError, match=r"'mol' holds molecules.*cannot be read yet.*--drop mol.*\.npz"):
+    with pytest.raises(DataError, match=r"'mol' holds molecules.*--smiles mol.*--drop mol"):
         from_text(tmp_path, "mol,site,y\n" + rows)
 
 

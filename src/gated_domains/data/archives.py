@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from gated_domains.data.errors import DataError, listing
+from gated_domains.data.memory import available_bytes
 from gated_domains.data.progress import progress
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz")
@@ -70,6 +71,30 @@ def member_names(archive: str | os.PathLike[str]) -> list[str]:
     archive = Path(archive)
     with _faults_named(archive), _members(archive) as members:
         return [str(_inside(archive, member.name)) for member in members if not member.is_folder]
+
+
+def read_members(archive: str | os.PathLike[str], only: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """The name and the content of every file that ``only`` chooses; what ``unpack`` refuses is refused here too.
+
+    Links are passed over. All that comes out together must fit into the memory that is free.
+    """
+    archive = Path(archive)
+    limit = min(_allowed(archive.stat().st_size), available_bytes())
+    budget = limit
+    with _faults_named(archive), _members(archive) as members:
+        for member in members:
+            name = str(_inside(archive, member.name))
+            if member.read is None or not only(name):
+                continue
+            with _faults_named(archive, member.name):
+                opened = member.read()
+                assert opened is not None
+                with opened as source:
+                    content = source.read(budget + 1)
+            budget -= len(content)
+            if budget < 0:
+                raise _swollen(archive, limit)
+            yield name, content
 
 
 def unpack(

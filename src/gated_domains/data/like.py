@@ -13,6 +13,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import ImageEncoding
 from gated_domains.data.errors import DataError, naming
 from gated_domains.data.inputs import Inputs, describe_images
+from gated_domains.data.like_column import read_like_column, read_like_tasks
 from gated_domains.data.like_table import read_like_table
 from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, located, reader_of
 from gated_domains.data.matching import targets_like
@@ -20,9 +21,21 @@ from gated_domains.data.new_data import NewData
 from gated_domains.data.readers import arrays, columns, folders
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.schema import Schema, schema_of
+from gated_domains.data.text import task_files
+from gated_domains.data.text.inputs import Text
 
 __all__ = ["NewData", "Schema", "read_like", "schema_of"]
 
+_KINDS = {
+    "table": "a table",
+    "images": "images",
+    "bands": "images of many bands",
+    "features": "vectors of features",
+    "words": "texts",
+    "tokens": "texts, as tokens",
+    "bits": "molecules",
+    "graphs": "molecules, as graphs",
+}
 _Reader = Callable[[Path, Schema, Reading, bool], NewData]
 
 
@@ -46,11 +59,16 @@ def read_like(
     if isinstance(what, str) and what in DATASETS:
         return _of_dataset(load_data(what, reading, data_dir=data_dir, seed=seed), schema, targets=targets)
     path = located(what)
+    if targets and schema.label_names is not None:
+        raise DataError(
+            f"{path}: the model answers {len(schema.label_names):,} labels, and a file has one target; "
+            "predict on it, or score the model on the data set it was trained on"
+        )
     if is_card(path):
         path, reading, notes = follow_card(path, reading)
         data = read_like(path, schema, targets=targets, reading=reading, data_dir=data_dir, seed=seed)
         return replace(data, notes=(*notes, *data.notes))
-    return _reader(path)(path, schema, reading, targets)
+    return replace(_reader(path)(path, schema, reading, targets), label_names=schema.label_names)
 
 
 def _reader(path: Path) -> _Reader:
@@ -58,6 +76,7 @@ def _reader(path: Path) -> _Reader:
         return _images
     readers: dict[object, _Reader] = {
         columns.read_table: _table,
+        task_files.read_task_files: _tasks,
         folders.read_folder: _images,
         arrays.read_npz: _arrays,
         arrays.read_npz_folder: _arrays,
@@ -68,7 +87,11 @@ def _reader(path: Path) -> _Reader:
 def _of_dataset(dataset: DomainDataset, schema: Schema, *, targets: bool) -> NewData:
     _check_inputs(dataset.name, dataset.inputs, schema)
     answers = None
-    if targets:
+    if dataset.label_names != schema.label_names and targets:
+        raise DataError(f"{dataset.name} has other labels than the model was trained on; give it data like those")
+    if targets and dataset.label_names is not None:
+        answers = dataset.targets
+    elif targets:
         names = dataset.class_names
         values = dataset.targets if names is None else np.array(names)[dataset.targets]
         with naming(dataset.name):
@@ -77,6 +100,7 @@ def _of_dataset(dataset: DomainDataset, schema: Schema, *, targets: bool) -> New
         name=dataset.name,
         inputs=dataset.inputs,
         class_names=schema.class_names,
+        label_names=schema.label_names,
         targets=answers,
         domains=dataset.domains,
         domain_names=dataset.domain_names,
@@ -84,7 +108,15 @@ def _of_dataset(dataset: DomainDataset, schema: Schema, *, targets: bool) -> New
     )
 
 
+def _tasks(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
+    if not schema.of_texts:
+        _check_kind(path, "words", schema)
+    return read_like_tasks(path, schema, said, targets=targets)
+
+
 def _table(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
+    if schema.of_texts or schema.of_molecules:
+        return read_like_column(path, schema, said, targets=targets)
     _check_kind(path, "table", schema)
     return read_like_table(path, schema, said, targets=targets)
 
@@ -152,10 +184,9 @@ def _loose_images(path: Path, schema: Schema, encoding: ImageEncoding) -> NewDat
 
 
 def _check_kind(where: object, kind: str, schema: Schema) -> None:
-    kinds = {"table": "a table", "images": "images", "features": "vectors of features"}
     if kind != schema.encoding.kind:
         raise DataError(
-            f"{where} holds {kinds[kind]}, but the model was trained on {kinds[schema.encoding.kind]}; "
+            f"{where} holds {_KINDS[kind]}, but the model was trained on {_KINDS[schema.encoding.kind]}; "
             "give it data like those it was trained on"
         )
 
@@ -164,6 +195,8 @@ def _check_inputs(where: object, inputs: Inputs, schema: Schema) -> None:
     """Refuse samples of another kind or shape than those of training."""
     _check_kind(where, inputs.kind, schema)
     encoding = schema.encoding
+    if isinstance(inputs, Text) or inputs.ragged:
+        return  # of any length
     if isinstance(encoding, ImageEncoding):
         trained = describe_images(encoding.height, encoding.width, encoding.channels)
         cure = "bring them to that size, or give a folder of image files, which are fitted to it"

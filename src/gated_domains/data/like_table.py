@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +40,14 @@ def read_like_table(path: Path, schema: Schema, said: Reading, *, targets: bool)
     table = read_table_file(path, text=text)
     try:
         with naming(path):
-            _check_said(table.column_names, said, schema)
+            check_said(table.column_names, said, {column.name for column in schema.columns()})
             return _of_columns(path, table, schema, reading, targets=targets)
     except pa.ArrowException as error:
         raise DataError(f"{path}: {first_line(error)}; the file holds values that cannot be read") from error
 
 
-def _check_said(names: list[str], said: Reading, schema: Schema) -> None:
+def check_said(names: list[str], said: Reading, inputs: Collection[str]) -> None:
     """What somebody names must be there, and be nothing that the model takes for an input."""
-    inputs = {column.name for column in schema.columns()}
     for option, chosen in (("target", said.target), ("domain", said.domain), *(("metadata", n) for n in said.metadata)):
         if chosen is not None and chosen not in names:
             raise DataError(f"there is no column {chosen!r} (--{option}){did_you_mean(chosen, names)}")
@@ -59,12 +59,12 @@ def _of_columns(path: Path, table: pa.Table, schema: Schema, reading: Reading, *
     notes: list[str] = []
     table = table.select([name for name in table.column_names if name not in reading.drop])
     inputs = Table(read_known(table, schema.columns(), notes))
-    domains, domain_names = _domains(table, reading.domain, notes, needed=targets)
+    domains, domain_names = new_domains(table, reading.domain, notes, needed=targets)
     return NewData(
         name=path.name,
         inputs=inputs,
         class_names=schema.class_names,
-        targets=_targets(table, schema, reading) if targets else None,
+        targets=new_targets(table, schema, reading) if targets else None,
         domains=domains,
         domain_names=domain_names,
         metadata={name: kept_values(table.column(name), name) for name in reading.metadata},
@@ -72,7 +72,8 @@ def _of_columns(path: Path, table: pa.Table, schema: Schema, reading: Reading, *
     )
 
 
-def _targets(table: pa.Table, schema: Schema, reading: Reading) -> NDArray[Any]:
+def new_targets(table: pa.Table, schema: Schema, reading: Reading) -> NDArray[Any]:
+    """The targets, of classes that training had."""
     name = target_name(table.column_names, reading.target)
     if name not in table.column_names:
         raise DataError(
@@ -86,7 +87,7 @@ def _targets(table: pa.Table, schema: Schema, reading: Reading) -> NDArray[Any]:
     return targets_like(plain_values(column, name), schema.class_names, joined=schema.joined, what=what)
 
 
-def _domains(
+def new_domains(
     table: pa.Table, name: str | None, notes: list[str], *, needed: bool
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     """The domains, where their column is there and filled in; to predict, one with holes is passed over."""

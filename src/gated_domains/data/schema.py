@@ -11,11 +11,13 @@ from gated_domains.data.encoding import Encoding, TableEncoding, encoding_from
 from gated_domains.data.encoding.table import CategoryCode
 from gated_domains.data.errors import DataError, first_line
 from gated_domains.data.readers.known_columns import KnownColumn
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.readers.reading import Reading, option
 from gated_domains.data.tables import Numbers, Table
 
-# What new data may say otherwise than training did: names of columns that a model never sees.
-_FREE = ("target", "domain", "metadata", "drop", "keep_together")
+# What new data may say otherwise than training did: names of columns.
+_FREE = ("target", "domain", "metadata", "drop", "keep_together", "text", "smiles")
+# What texts and molecules are read as for an encoding of theirs.
+_FORMS = {"words": "words", "tokens": "tokens", "bits": "fingerprints", "graphs": "graphs"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,6 +29,7 @@ class Schema:
 
     encoding: Encoding
     class_names: tuple[str, ...] | None
+    label_names: tuple[str, ...] | None = None
     reading: Reading = field(default_factory=Reading)
     dates: tuple[str, ...] = ()
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -35,6 +38,16 @@ class Schema:
     def joined(self) -> bool:
         """Whether classes of training are several of the file's, made one."""
         return self.reading.positive is not None
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether the model sees texts, in whatever form."""
+        return self.encoding.kind in ("words", "tokens") or self.reading.form == "embeddings"
+
+    @property
+    def of_molecules(self) -> bool:
+        """Whether the model sees molecules."""
+        return self.encoding.kind in ("bits", "graphs")
 
     def columns(self) -> list[KnownColumn]:
         """The columns that a model for tables reads."""
@@ -47,13 +60,13 @@ class Schema:
         ]
 
     def settle(self, said: Reading) -> Reading:
-        """How new data are read: as in training, but for the names of columns that are none of the model's inputs."""
+        """How new data are read: as in training, but for the names of columns; those of a table's inputs are fixed."""
         for entry in fields(Reading):
             value, trained = getattr(said, entry.name), getattr(self.reading, entry.name)
             if entry.name not in _FREE and value not in (entry.default, trained):
-                option = f"--{entry.name.replace('_', '-')}"
                 raise DataError(
-                    f"{option} was {_written(trained)} in training and cannot be {_written(value)} now; leave it out"
+                    f"{option(entry.name)} was {_written(trained)} in training and cannot be {_written(value)} now; "
+                    "leave it out"
                 )
         return Reading(
             target=said.target or self.reading.target,
@@ -61,6 +74,9 @@ class Schema:
             positive=self.reading.positive,
             metadata=said.metadata,
             drop=said.drop,
+            text=said.text or self.reading.text,
+            smiles=said.smiles or self.reading.smiles,
+            form=_FORMS.get(self.encoding.kind, self.reading.form),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -68,6 +84,7 @@ class Schema:
         return {
             "encoding": self.encoding.describe(),
             "class_names": None if self.class_names is None else list(self.class_names),
+            "label_names": None if self.label_names is None else list(self.label_names),
             "reading": {
                 key: list(said) if isinstance(said, tuple) else said for key, said in asdict(self.reading).items()
             },
@@ -79,12 +96,13 @@ class Schema:
     def from_description(cls, description: Mapping[str, Any]) -> Schema:
         """The schema that ``describe`` described."""
         try:
-            names = description["class_names"]
+            names, labels = description["class_names"], description.get("label_names")
             entries = description["reading"].items()
             reading: dict[str, Any] = {key: tuple(said) if isinstance(said, list) else said for key, said in entries}
             return cls(
                 encoding=encoding_from(description["encoding"]),
                 class_names=None if names is None else tuple(names),
+                label_names=None if labels is None else tuple(labels),
                 reading=Reading(**reading),
                 dates=tuple(description["dates"]),
                 words={name: tuple(words) for name, words in description["words"].items()},
@@ -107,6 +125,7 @@ def schema_of(dataset: DomainDataset, encoding: Encoding) -> Schema:
     return Schema(
         encoding=encoding,
         class_names=dataset.class_names,
+        label_names=dataset.label_names,
         reading=dataset.reading or Reading(),
         dates=tuple(column.name for column in numbers if column.dates),
         words={column.name: column.words for column in numbers if column.words},

@@ -19,11 +19,18 @@ class Encoding(ABC):
     """
 
     kind: ClassVar[str]
+    notes: tuple[str, ...] = ()
+    """What a person should know of how it was made; said of every run."""
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample as a model sees it."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a body must know besides the shape, as plain JSON: of tokens, how many different ones there are."""
+        return {}
 
     def prepare(self, inputs: Inputs) -> Inputs:
         """Samples in the form that is kept in memory: by default as they are."""
@@ -39,23 +46,37 @@ class Encoding(ABC):
 
 
 class ImageEncoding(Encoding):
-    """Bytes 0 to 255 -> floats -1 to 1, channels first. Bytes until a batch is made: a quarter of the memory."""
+    """Bytes 0 to 255 -> floats -1 to 1, channels first. Bytes until a batch is made: a quarter of the memory.
+
+    ``standardise``: instead, each image's channels by their own mean and standard deviation, so that how bright a
+    microscope's lamp was that day is not seen.
+    """
 
     kind = "images"
 
-    def __init__(self, height: int, width: int, channels: int) -> None:
-        _refuse_nonsense(height=height, width=width, channels=channels)
-        self.height, self.width, self.channels = height, width, channels
+    def __init__(self, height: int, width: int, channels: int, *, standardise: bool = False) -> None:
+        refuse_nonsense(height=height, width=width, channels=channels)
+        self.height, self.width, self.channels, self.standardise = height, width, channels, standardise
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.channels, self.height, self.width)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"standardised": True} if self.standardise else {}
+
     def tensor(self, raw: Tensor) -> Tensor:
-        return raw.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
+        values = raw.permute(0, 3, 1, 2).float()
+        if not self.standardise:
+            return values.div_(127.5).sub_(1.0)
+        mean, deviation = values.mean(dim=(2, 3), keepdim=True), values.std(dim=(2, 3), keepdim=True)
+        # A channel that is all of one brightness is 0, not divided by its 0.
+        return values.sub_(mean).div_(deviation.where(deviation > 0, 1.0))
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, "height": self.height, "width": self.width, "channels": self.channels}
+        sizes = {"height": self.height, "width": self.width, "channels": self.channels}
+        return {"kind": self.kind, **sizes, **({"standardise": True} if self.standardise else {})}
 
 
 class FeatureEncoding(Encoding):
@@ -64,7 +85,7 @@ class FeatureEncoding(Encoding):
     kind = "features"
 
     def __init__(self, width: int) -> None:
-        _refuse_nonsense(width=width)
+        refuse_nonsense(width=width)
         self.width = width
 
     @property
@@ -78,7 +99,8 @@ class FeatureEncoding(Encoding):
         return {"kind": self.kind, "width": self.width}
 
 
-def _refuse_nonsense(**sizes: object) -> None:
+def refuse_nonsense(**sizes: object) -> None:
+    """Refuse sizes of an encoding, by name, that are no whole numbers from 1 on."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise DataError(f"the {name} of an encoding must be a whole number from 1 on, got {size!r}")

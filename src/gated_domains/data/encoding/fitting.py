@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.encoding.bands import BandsEncoding
 from gated_domains.data.encoding.base import Encoding, FeatureEncoding, ImageEncoding
+from gated_domains.data.encoding.molecules import BitsEncoding, GraphEncoding
 from gated_domains.data.encoding.table import TableEncoding
+from gated_domains.data.encoding.tokens import TokenEncoding
+from gated_domains.data.encoding.words import WordsEncoding
 from gated_domains.data.errors import DataError, did_you_mean, first_line
 from gated_domains.data.inputs import Rows
 from gated_domains.data.tables import Table
+from gated_domains.data.text.inputs import Text
 
 
 def fit_encoding(dataset: DomainDataset, rows: Rows) -> Encoding:
@@ -23,8 +28,16 @@ def fit_encoding(dataset: DomainDataset, rows: Rows) -> Encoding:
     inputs = dataset.inputs
     if isinstance(inputs, Table):
         return TableEncoding.fit(inputs, rows)
+    if isinstance(inputs, Text):
+        return WordsEncoding.fit(inputs, rows) if inputs.kind == "words" else TokenEncoding.fit(inputs, rows)
+    if inputs.kind == "graphs":
+        return GraphEncoding()
     shape = inputs.read(rows[:1]).shape[1:]
-    return ImageEncoding(*shape) if inputs.kind == "images" else FeatureEncoding(*shape)
+    if inputs.kind == "images":
+        return ImageEncoding(*shape, standardise=getattr(inputs, "standardise", False))
+    if inputs.kind == "bits":
+        return BitsEncoding(*shape)
+    return BandsEncoding(*shape) if inputs.kind == "bands" else FeatureEncoding(*shape)
 
 
 def encoding_from(description: Mapping[str, Any]) -> Encoding:
@@ -33,8 +46,13 @@ def encoding_from(description: Mapping[str, Any]) -> Encoding:
     kind = str(fields.pop("kind", ""))
     makers: dict[str, Callable[..., Encoding]] = {
         "images": ImageEncoding,
+        "bands": BandsEncoding,
         "features": FeatureEncoding,
         "table": TableEncoding.from_description,
+        "words": WordsEncoding,
+        "tokens": TokenEncoding,
+        "bits": BitsEncoding,
+        "graphs": GraphEncoding,
     }
     if kind not in makers:
         raise DataError(f"there is no encoding {kind!r}{did_you_mean(kind, makers)}")

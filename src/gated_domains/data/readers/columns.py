@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,11 @@ _ROW_LABEL = re.compile(r"column 0|Unnamed: 0|index")  # pandas writes one befor
 
 
 def read_table(path: Path, reading: Reading) -> DomainDataset:
-    """A data set from a CSV or Parquet file."""
+    """A data set from a CSV or Parquet file: of its columns, or of one that holds texts or molecules."""
+    if reading.text is not None or reading.smiles is not None:
+        from gated_domains.data.readers.one_column import read_one_column
+
+        return read_one_column(path, reading)
     reading.refuse_all_but(
         "target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task", what="a table"
     )
@@ -56,29 +61,14 @@ def read_table(path: Path, reading: Reading) -> DomainDataset:
 
 def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDataset:
     target = target_name(table.column_names, reading.target)
-    together = reading.keep_together
-    kept = reading.metadata if together is None else tuple(dict.fromkeys((*reading.metadata, together)))
-    roles: dict[str, tuple[str, ...]] = {
-        "--target": (target,),
-        "--domain": (reading.domain,) if reading.domain else (),
-        "--categorical": reading.categorical,
-        "--drop": reading.drop,
-        "--metadata": kept,
-    }
-    _check_names(table.column_names, roles)
-
-    refuse_empty_target(table.column(target), target)
-    values = plain_values(table.column(target), target)
-    targets, class_names = as_targets(values, positive=reading.positive, task=reading.task, what=f"target {target!r}")
-    domains, domain_names = _domains(table, reading.domain)
-    metadata = {name: kept_values(table.column(name), name) for name in kept}
-
+    check_names(table.column_names, target, reading, {"--categorical": reading.categorical})
     notes: list[str] = []
-    if reading.target is None:
-        notes.append(f"column {target!r} is taken for the target, by its name (--target chooses another)")
+    targets, class_names = targets_in(table, target, reading, notes)
+    domains, domain_names = domains_in(table, reading.domain)
+    metadata = metadata_in(table, reading)
     columns = []
     for name in table.column_names:
-        if name in {target, reading.domain, *reading.drop, *kept}:
+        if name in {target, reading.domain, *reading.drop, *metadata}:
             continue
         column = _column(name, table.column(name), categorical=name in reading.categorical, notes=notes)
         if column is not None:
@@ -91,7 +81,7 @@ def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDatase
         domains=domains,
         domain_names=domain_names,
         metadata=metadata,
-        keep_together=together,
+        keep_together=reading.keep_together,
         notes=tuple(notes),
         reading=replace(reading, target=target),
     )
@@ -114,10 +104,32 @@ def _table(columns: list[Column], notes: list[str]) -> Table:
     return Table(columns)
 
 
-def _domains(table: pa.Table, name: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+def domains_in(table: pa.Table, name: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """The domains in the column of this name, if one is named."""
     if name is None:
         return None, ()
     return as_domains(plain_values(table.column(name), name), what=f"domain {name!r}")
+
+
+def targets_in(
+    table: pa.Table, name: str, reading: Reading, notes: list[str]
+) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+    """The targets in the column of this name, and their classes; it is noted where nobody named it."""
+    refuse_empty_target(table.column(name), name)
+    if reading.target is None:
+        notes.append(f"column {name!r} is taken for the target, by its name (--target chooses another)")
+    values = plain_values(table.column(name), name)
+    return as_targets(values, positive=reading.positive, task=reading.task, what=f"target {name!r}")
+
+
+def metadata_in(table: pa.Table, reading: Reading) -> dict[str, NDArray[Any]]:
+    """The columns that are kept beside the inputs."""
+    return {name: kept_values(table.column(name), name) for name in _kept(reading)}
+
+
+def _kept(reading: Reading) -> tuple[str, ...]:
+    together = () if reading.keep_together is None else (reading.keep_together,)
+    return tuple(dict.fromkeys((*reading.metadata, *together)))
 
 
 def target_name(names: list[str], chosen: str | None) -> str:
@@ -130,7 +142,15 @@ def target_name(names: list[str], chosen: str | None) -> str:
     raise DataError(f"which column is to be predicted? Name it with --target; there are {listing(names, 60)}")
 
 
-def _check_names(names: list[str], roles: dict[str, tuple[str, ...]]) -> None:
+def check_names(names: list[str], target: str, reading: Reading, inputs: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a name that no column has, and a column with two parts. ``inputs`` are named by options of their own."""
+    roles = {
+        "--target": (target,),
+        "--domain": (reading.domain,) if reading.domain else (),
+        **inputs,
+        "--drop": reading.drop,
+        "--metadata": _kept(reading),
+    }
     taken: dict[str, str] = {}
     for option, chosen in roles.items():
         for name in chosen:
@@ -197,21 +217,24 @@ def _is_identifier(name: str, values: NDArray[np.float64]) -> bool:
 
 
 def _refuse_text(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]) -> None:
-    """Text and molecules are read by other means than columns of names; until those are here, say so."""
+    """Text and molecules are read by other means than columns of names: say by which."""
     known = max(1, int((codes >= 0).sum()))
     if known < 2 or len(levels) < 2:
         return
     mostly_new = 2 * len(levels) > known
     sample = levels[:: max(1, len(levels) // 500)]
     letters, words = np.mean([len(level) for level in sample]), np.mean([level.count(" ") + 1 for level in sample])
-    cure = f"leave the column out (--drop {name}), or give embeddings of it as .npz"
+    drop = f"or leave the column out (--drop {name})"
     like_smiles = mostly_new and all(_SMILES.fullmatch(level) for level in sample) and letters > 8
     if (mostly_new and name.casefold() in ("smiles", "smile")) or (
         like_smiles and any("(" in level or "=" in level for level in sample)
     ):
         raise DataError(
-            f"column {name!r} holds molecules (SMILES, such as {sample[0][:40]!r}); "
-            f"molecules cannot be read yet: {cure}"
+            f"column {name!r} holds molecules (SMILES, such as {sample[0][:40]!r}); name it with --smiles {name} to "
+            f"learn from them, {drop}"
         )
     if (mostly_new and letters > _TEXT_LETTERS) or (words > _TEXT_WORDS and len(levels) >= _IDENTIFIER_ROWS):
-        raise DataError(f"column {name!r} holds text (such as {sample[0][:40]!r}); text cannot be read yet: {cure}")
+        raise DataError(
+            f"column {name!r} holds text (such as {sample[0][:40]!r}); name it with --text {name} to learn from it, "
+            f"{drop}"
+        )

@@ -104,6 +104,9 @@ class ImageFiles(Inputs):
         in_threads(fill, range(len(self)), "comparing images")
         return digests
 
+    def take(self, rows: Rows) -> ImageFiles:
+        return ImageFiles([self.files[row] for row in rows], height=self.height, width=self.width, notes=self.notes)
+
     def describe(self) -> str:
         return describe_images(self.height, self.width, 3)
 
@@ -255,7 +258,7 @@ def read_image(path: str | os.PathLike[str], *, height: int, width: int) -> NDAr
     """One image as RGB bytes. Another size is scaled and cut around the middle; a turned photograph is set upright."""
     from PIL import Image, ImageOps
 
-    with _opened(path) as image:
+    with opened_image(path) as image:
         upright = ImageOps.exif_transpose(image) if image.format in ("JPEG", "TIFF", "WEBP") else image
         if upright.mode.startswith("I") or upright.mode == "F":
             upright = _as_bytes(upright)
@@ -284,14 +287,14 @@ def _as_bytes(image: Any) -> Any:
 
 
 def _size(path: str) -> tuple[int, int]:
-    with _opened(path) as image:
+    with opened_image(path) as image:
         # A TIFF turns its size by itself.
         turned = image.format in ("JPEG", "WEBP") and image.getexif().get(0x0112, 1) > 4  # lies on its side
         return (image.height, image.width) if turned else (image.width, image.height)
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
+def opened_image(path: str | os.PathLike[str]) -> Iterator[Any]:
     """The image in a file, not yet decoded; one that says it is huge never is."""
     from PIL import Image, UnidentifiedImageError
 

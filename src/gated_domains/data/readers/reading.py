@@ -15,7 +15,10 @@ class Reading:
     they are written as numbers; ``drop`` columns are not read; ``metadata`` columns are kept beside the samples, for
     grouping, but are no inputs; ``keep_together`` is one of these (a patient), whose groups are never divided between
     training, validation and test. ``task`` is ``"classification"`` or ``"regression"``. ``image_size`` is the side of
-    the square that images are fitted to.
+    the square that images are fitted to. ``text`` and ``smiles`` name the column with texts or molecules; ``form`` is
+    what is made of them: ``words``, ``tokens`` or ``embeddings`` of texts, ``fingerprints`` or ``graphs`` of molecules.
+    ``tokens`` is the most that are read of a text, ``tokenizer`` a folder with one. ``fraction`` of the rows are taken,
+    by chance, for a first try.
     """
 
     target: str | None = None
@@ -27,10 +30,20 @@ class Reading:
     keep_together: str | None = None
     task: str | None = None
     image_size: int | None = None
+    text: str | None = None
+    smiles: str | None = None
+    form: str | None = None
+    tokens: int | None = None
+    tokenizer: str | None = None
+    fraction: float | None = None
 
     def refuse_all_but(self, *allowed: str, what: str) -> None:
         """Refuse settings that mean nothing for this kind of data, rather than pass over them in silence."""
         for entry in fields(self):
             if entry.name not in allowed and getattr(self, entry.name) != entry.default:
-                option = entry.name.replace("_", "-")
-                raise DataError(f"--{option} means nothing for {what}; leave it out")
+                raise DataError(f"{option(entry.name)} means nothing for {what}; leave it out")
+
+
+def option(name: str) -> str:
+    """What a field of a reading is called on the command line."""
+    return "--as" if name == "form" else f"--{name.replace('_', '-')}"

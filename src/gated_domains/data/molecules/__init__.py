@@ -1,0 +1,1 @@
+"""Molecules from SMILES: fingerprints, graphs and scaffolds."""

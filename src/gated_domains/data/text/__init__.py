@@ -1,0 +1,1 @@
+"""Text as inputs: words counted, tokens for a transformer, sentence embeddings."""
