@@ -13,13 +13,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file, the addresses it is served at (the next is tried when one fails), its bytes and its digest, if known."""
+    """A file, the addresses it is served at (the next is tried when one fails), its bytes and its digest, if known.
+
+    ``about`` are the bytes of one whose size is known but roughly, by a tenth; ``most`` those that are ever taken.
+    """
 
     name: str
     mirrors: tuple[str, ...]
     size: int | None = None
     sha256: str | None = None
     md5: str | None = None
+    about: int | None = None
+    most: int | None = None
 
 
 _MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")

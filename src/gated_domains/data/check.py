@@ -17,12 +17,13 @@ from gated_domains.data.encoding.table import TableEncoding
 from gated_domains.data.errors import DataError, first_line, listing
 from gated_domains.data.files import expanded
 from gated_domains.data.inputs import Features
-from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data
+from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, reader_of
 from gated_domains.data.readers import folders
-from gated_domains.data.readers.arrays import is_folder_of_domains
 from gated_domains.data.readers.reading import Reading
+from gated_domains.data.sizes import sizes_of
 from gated_domains.data.splits import HoldOut, are_copies, hold_outs
 from gated_domains.data.tables import Categories, Column, Numbers, Table
+from gated_domains.data.wilds.sets import is_wilds
 
 FEW_ROWS = 20
 MANY_LEVELS = 50
@@ -75,6 +76,10 @@ def check_data(
 ) -> DataReport:
     """Read everything and look at it. Raises DataError only where nothing can be read at all."""
     reading = reading or Reading()
+    if is_wilds(what):
+        from gated_domains.data.wilds.checking import check_wilds
+
+        return check_wilds(str(what), reading, data_dir=data_dir)
     findings: list[Finding] = []
     named = isinstance(what, str) and what in DATASETS
     if not named and is_card(expanded(what)):
@@ -85,14 +90,14 @@ def check_data(
     else:
         dataset = load_data(what, reading, data_dir=data_dir, seed=seed)
     findings += [Finding("note", note) for note in dataset.notes]
-    for look in (_domains, _classes, _repeats, _columns):
+    for look in (_domains, _classes, _repeats, _columns, _sizes_found):
         findings += look(dataset)
     plan = tuple(_plan(dataset, findings, seed))  # adds to the findings what would stop it
     return DataReport(dataset, tuple(findings), plan)
 
 
 def _is_image_folder(path: Path) -> bool:
-    return path.is_dir() and not is_folder_of_domains(path)
+    return path.is_dir() and reader_of(path) is folders.read_folder
 
 
 def _readable_images(path: Path, reading: Reading, findings: list[Finding]) -> DomainDataset:
@@ -239,6 +244,16 @@ def _columns(dataset: DomainDataset) -> Iterator[Finding]:
             yield Finding("look", f"column {column.name!r} tells the domain: what it says of a new one was never seen")
 
 
+def _sizes_found(dataset: DomainDataset) -> Iterator[Finding]:
+    found = sizes_of(dataset.inputs)
+    if found is None:
+        return
+    what, sizes = found
+    low, middle, high = (int(size) for size in np.quantile(sizes, [0, 0.5, 1]))
+    longest = _place(dataset, int(sizes.argmax()))
+    yield Finding("note", f"{what} a sample: {low:,} to {high:,} ({longest}), half of them below {middle:,}")
+
+
 def _is_constant(values: NDArray[Any]) -> bool:
     return bool((values == values[0]).all()) or bool(np.isnan(values.astype(np.float64)).all())
 
@@ -310,7 +325,9 @@ def _plan(dataset: DomainDataset, findings: list[Finding], seed: int) -> Iterato
             yield "  (--task regression, if the target is a quantity)"
     try:
         splits = hold_outs(dataset, seed=seed) if dataset.domain_names else []
-        encodings = [fit_encoding(dataset, split.train) for split in splits]
+        # A vocabulary of tokens takes long to learn, and that of one hold-out tells as much as all of them.
+        fitted = splits[:1] if dataset.inputs.kind == "tokens" else splits
+        encodings = [fit_encoding(dataset, split.train) for split in fitted]
         encoding = encodings[0] if encodings else fit_encoding(dataset, np.arange(len(dataset)))
     except DataError as error:
         findings.append(Finding("broken", f"a run would stop: {error}"))
@@ -327,7 +344,7 @@ def _plan(dataset: DomainDataset, findings: list[Finding], seed: int) -> Iterato
     widths = sorted({len(own.names) for own in encodings or [encoding] if isinstance(own, TableEncoding)})
     spread = f"{widths[0]} to {widths[-1]} (by hold-out)" if len(widths) > 1 else str(widths[0])
     yield f"see numbers a row, from columns, categories and flags for missing values: {spread}"
-    for split, own in list(zip(splits, encodings, strict=True))[:MOST_OF_A_KIND]:
+    for split, own in list(zip(splits, encodings, strict=False))[:MOST_OF_A_KIND]:
         if isinstance(own, TableEncoding) and own.left_out:
             yield f"leave out, when {split.name} is held out: {listing(own.left_out)}, constant in the sources"
 

@@ -87,6 +87,8 @@ def fault(path: Path, file: RemoteFile) -> str | None:
     size = path.stat().st_size
     if file.size is not None and size != file.size:
         return f"it has {size:,} bytes instead of {file.size:,}"
+    if file.about is not None and not 0.9 * file.about <= size <= 1.1 * file.about:
+        return f"it has {size:,} bytes instead of about {file.about:,}"
     kind, expected = _expected(path, file)
     if expected is None:
         return None
@@ -134,8 +136,10 @@ def _from_mirror(url: str, path: Path, file: RemoteFile, *, timeout: float) -> N
     if not url.lower().startswith(("http://", "https://")):
         raise _MirrorError("only http and https are fetched")
     part = path.with_name(f"{path.name}.part")
-    # What another mirror sent may be of another file. A digest would tell, afterwards; nothing else would.
-    if file.sha256 is None and file.md5 is None:
+    # What another mirror sent may be of another file. A digest would tell, afterwards; nothing else would. A large
+    # one that comes from one place alone is gone on with: its archive is found damaged if that was wrong.
+    alone = file.about is not None and len(file.mirrors) == 1
+    if file.sha256 is None and file.md5 is None and not alone:
         part.unlink(missing_ok=True)
     resumed = _size(part) > 0
     _receive(url, part, file, timeout=timeout)
@@ -154,7 +158,7 @@ def _from_mirror(url: str, path: Path, file: RemoteFile, *, timeout: float) -> N
 
 def _receive(url: str, part: Path, file: RemoteFile, *, timeout: float) -> None:
     """Fill ``part``, asking again for the rest as long as every answer brings something new."""
-    with progress(f"fetching {file.name}", total=file.size, unit="bytes") as advance:
+    with progress(f"fetching {file.name}", total=file.size or file.about, unit="bytes") as advance:
         advance(_size(part))
         for _ in range(_MOST_ROUNDS):
             before = _size(part)
@@ -207,7 +211,7 @@ def _append(
     total: int | None,
     advance: Advance,
 ) -> str | None:
-    limit = _MOST_BYTES if file.size is None else file.size
+    limit = _limit(file)
     expected = total if file.size is None else file.size
     received = start
     with open(part, "ab" if start else "wb") as target:
@@ -231,6 +235,12 @@ def _append(
     if received == total:
         return f"it has {received:,} bytes instead of {expected:,}"
     return f"the connection was cut after {received:,} of {expected:,} bytes"
+
+
+def _limit(file: RemoteFile) -> int:
+    if file.size is not None:
+        return file.size
+    return file.most or (_MOST_BYTES if file.about is None else int(1.1 * file.about))
 
 
 class _BeyondTheEndError(Exception):

@@ -12,6 +12,8 @@ from gated_domains.data.digits5 import folder_name
 from gated_domains.data.download import download, to_stderr
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.originals.prepare import RENDERED, Preparation, already_prepared, prepare_digits5
+from gated_domains.data.wilds.fetching import fetch_wilds
+from gated_domains.data.wilds.sets import PREFIX, WILDS, is_wilds
 
 __all__ = ["RemoteFile", "download", "fetch", "fetchable"]
 
@@ -20,7 +22,7 @@ Say = Callable[[str], None]
 
 def fetchable() -> tuple[str, ...]:
     """The names that can be fetched: a data set, or one domain of it."""
-    return ("digits5", *DIGITS5)
+    return ("digits5", *DIGITS5, *(f"{PREFIX}{name}" for name in WILDS))
 
 
 def fetch(
@@ -30,16 +32,18 @@ def fetch(
     offline: bool = False,
     timeout: float = 30.0,
     say: Say | None = None,
-) -> Preparation:
-    """Fetch the originals of ``name`` into ``<data dir>/originals/digits5`` and prepare the data set from them.
+) -> Preparation | Path:
+    """Fetch a data set of WILDS into ``<data dir>/wilds`` and return its folder; or fetch the originals of ``name``,
+    ``digits5`` or one of its domains, into ``<data dir>/originals/digits5`` and prepare the data set from them.
 
-    ``name`` is ``digits5`` or one of its domains. What is prepared already is not fetched. Of what cannot be had the
-    rest is prepared before the error; SYN alone is no loss, as it is rendered from fonts then. With ``offline`` only
-    originals that are there are used.
+    What is prepared already is not fetched. Of what cannot be had the rest is prepared before the error; SYN alone is
+    no loss, as it is rendered from fonts then. With ``offline`` only originals that are there are used.
     """
     if name not in fetchable():
         raise DataError(f"there is nothing called {name!r} to fetch{did_you_mean(name, fetchable())}")
     say = say or to_stderr
+    if is_wilds(name):
+        return fetch_wilds(name, data_dir=data_dir, offline=offline, timeout=timeout, say=say)
     parts = tuple(DIGITS5) if name == "digits5" else (name,)
     folder = files.data_dir(data_dir) / "originals" / "digits5"
     failures: dict[str, str] = {}
