@@ -48,6 +48,9 @@ class Lazy(Inputs):
     def digests(self) -> np.ndarray:
         raise NotImplementedError
 
+    def take(self, rows: Rows) -> "Lazy":
+        return Lazy(self.values[rows], self.broken)
+
 
 IMAGES = np.random.default_rng(0).integers(0, 256, size=(40, 4, 5, 3), dtype=np.uint8)
 ENCODING = ImageEncoding(4, 5, 3)

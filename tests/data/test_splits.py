@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
-from gated_domains.data.splits import HoldOut, hold_outs
+from gated_domains.data.splits import HoldOut, hold_outs, kept_apart
+from made_published import divided
 
 
 class People(Features):
@@ -589,3 +591,132 @@ def test_a_column_that_differs_from_row_to_row_is_no_domain():
     data = DomainDataset.from_arrays(np.arange(20.0).reshape(10, 2), np.arange(10) % 2, np.arange(10) / 7)
     with pytest.raises(DataError, match=r"10 domains in 10 rows .* no domain"):
         hold_outs(data)
+
+
+# The publisher's own division
+
+
+def test_the_official_hold_out_is_the_publishers_division_and_the_default_where_there_is_one():
+    dataset = divided()
+    published = dataset.published
+    for which in ("official", ["official"], ("official",), "default"):
+        (split,) = hold_outs(dataset, which)
+        assert (split.name, split.key, split.held_out, split.pooled) == ("official", "official", ("test",), True)
+        assert split.train.tolist() == published.rows("train").tolist()
+        assert split.validation.tolist() == published.rows("val").tolist()
+        assert split.test.tolist() == published.rows("test").tolist()
+        assert {name: rows.tolist() for name, rows in split.also.items()} == {
+            "id_val": published.rows("id_val").tolist(),
+            "id_test": published.rows("id_test").tolist(),
+        }
+        assert split.left_out == 0
+
+
+def test_the_official_sources_are_the_domains_that_train_and_unseen_classes_are_found():
+    dataset = divided()
+    train, test = dataset.published.rows("train"), dataset.published.rows("test")
+    domains, targets = dataset.domains.copy(), dataset.targets.copy()
+    domains[train], domains[test], targets[train] = 1, 3, 0
+    (split,) = hold_outs(replace(dataset, domains=domains, targets=targets), "official")
+    assert split.sources == ("b",)
+    assert split.unseen_classes == ("yes",)
+    (split,) = hold_outs(replace(dataset, domains=None, domain_names=()), "official")
+    assert split.sources == ()
+
+
+def test_rows_of_no_part_are_used_nowhere():
+    dataset = divided()
+    parts = np.where(np.arange(len(dataset)) % 16 == 0, -1, dataset.published.parts).astype(np.int8)
+    (split,) = hold_outs(replace(dataset, published=replace(dataset.published, parts=parts)), "official")
+    used = np.concatenate([split.train, split.validation, split.test, *split.also.values()])
+    assert sorted(used.tolist()) == [row for row in range(len(dataset)) if row % 16 != 0]
+
+
+def test_published_data_can_be_held_out_by_domain_too():
+    (split,) = hold_outs(divided(), "b")
+    assert (split.name, split.key, split.pooled, dict(split.also)) == ("b", "b", False, {})
+    assert domains_of(divided(), split.test) == {"b"}
+
+
+@pytest.mark.parametrize("which", ["official", ["official"]])
+def test_without_a_published_division_there_is_no_official_hold_out(which):
+    with pytest.raises(DataError, match="sites has no published division; hold out a domain by its name"):
+        hold_outs(data(FIVE), which)
+
+
+# Very many domains
+
+
+def many(domains: int = 1200, rows: int = 3600) -> DomainDataset:
+    return data({f"user {place}": rows // domains for place in range(domains)})
+
+
+def test_a_fold_of_very_many_domains_is_scored_as_one_and_its_key_alone_gives_it_again():
+    dataset = many()
+    splits = hold_outs(dataset, "default", seed=3)
+    assert [split.key for split in splits] == [f"fold {place} of 5" for place in range(1, 6)]
+    assert [(split.name, split.held_out) for split in splits] == [(f"fold {n}", (f"fold {n}",)) for n in range(1, 6)]
+    assert all(split.pooled for split in splits)
+    assert sorted(np.concatenate([split.test for split in splits]).tolist()) == list(range(len(dataset)))
+    for split in splits[::4]:
+        assert not domains_of(dataset, split.test) & set(split.sources)
+        for which in (split.key, [split.key]):
+            (again,) = hold_outs(dataset, which, seed=3)
+            assert (again.name, again.key, again.held_out) == (split.name, split.key, split.held_out)
+            for part in ("train", "validation", "test"):
+                assert np.array_equal(getattr(again, part), getattr(split, part))
+    assert not np.array_equal(hold_outs(dataset, "fold 1 of 5", seed=4)[0].test, splits[0].test)
+
+
+def test_up_to_200_domains_of_a_fold_are_scored_one_by_one_under_their_own_names():
+    (split, _) = hold_outs(many(400, 1200), "folds:2")
+    assert len(split.held_out) == 200
+    assert not split.pooled
+    assert split.key == "+".join(split.held_out)
+    (split, _) = hold_outs(many(402, 1206), "folds:2")
+    assert (split.pooled, split.key) == (True, "fold 1 of 2")
+
+
+def test_very_many_domains_that_are_named_are_one_too_and_go_by_their_names():
+    dataset = many(400, 1200)
+    names = "+".join(dataset.domain_names[:201])
+    (split,) = hold_outs(dataset, [names])
+    assert (split.pooled, split.key) == (True, names)
+    (again,) = hold_outs(dataset, [split.key])
+    assert np.array_equal(again.test, split.test)
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("fold 6 of 5", "there is no fold 6 of 5; folds are counted from 1 to 5"),
+        ("fold 0 of 5", "there is no fold 0 of 5"),
+        ("fold 1 of 1", "number of folds must be a whole number from 2 to 1200"),
+        ("fold 1 of 9999", "from 2 to 1200"),
+        ("fold 1", "there is no domain 'fold 1'"),
+    ],
+)
+def test_a_fold_that_is_none_is_refused(which: str, message: str):
+    with pytest.raises(DataError, match=message):
+        hold_outs(many(), which)
+
+
+def test_a_domain_that_is_called_like_a_fold_is_that_domain():
+    (split,) = hold_outs(data({"fold 1 of 2": 40, "b": 40, "c": 40}), "fold 1 of 2")
+    assert split.held_out == ("fold 1 of 2",)
+    assert not split.pooled
+
+
+def test_a_validation_domain_cannot_be_kept_apart_from_a_fold_or_the_official_division():
+    for dataset, held_out, apart in ((divided(), "official", "a"), (many(), "fold 1 of 5", "user 3")):
+        with pytest.raises(DataError, match=f"{held_out} is selected by its own validation rows"):
+            kept_apart(dataset, held_out, apart, validation=0.2, seed=0)
+        with pytest.raises(DataError, match=f"{held_out} is no source domain; name one"):
+            kept_apart(dataset, None, held_out, validation=0.2, seed=0)
+
+
+def test_fifteen_thousand_domains_cost_next_to_nothing():
+    dataset = many(15_000, 45_000)
+    began = time.process_time()
+    hold_outs(dataset, "fold 2 of 5")
+    assert time.process_time() - began < 4  # less than one, where nothing else runs

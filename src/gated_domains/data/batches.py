@@ -65,6 +65,19 @@ class DomainBatch:
         mine = (self.domains == domain for domain in self.domains.unique())
         return [DomainBatch(self.inputs[own], self.targets[own], self.domains[own], 1) for own in mine]
 
+    def cut(self, count: int) -> list[DomainBatch]:
+        """The batch in so many parts; blocks stay whole, but for that of a batch of one domain."""
+        blocks = self.blocks
+        if blocks is not None and blocks > 1 and blocks % count:
+            raise DataError(
+                f"a batch of {self.blocks} domains cannot be cut into {count} parts; "
+                "choose groups_per_batch as a multiple of accumulate"
+            )
+        blocks = None if blocks is None else max(1, blocks // count)
+        inputs, targets = self.inputs.chunk(count), self.targets.chunk(count)
+        domains = [None] * len(inputs) if self.domains is None else self.domains.chunk(count)
+        return [DomainBatch(*part, blocks) for part in zip(inputs, targets, domains, strict=True)]
+
     def _each(self, change: Callable[[Tensor], Tensor]) -> DomainBatch:
         domains = None if self.domains is None else change(self.domains)
         return DomainBatch(change(self.inputs), change(self.targets), domains, self.blocks)
@@ -91,11 +104,17 @@ def place(
         raise DataError(f"workers must be 0 or more, got {workers}")
     device = torch.device(device)
     dataset = dataset.with_inputs(encoding.prepare(dataset.inputs))
-    in_memory = isinstance(dataset.inputs, (Images, Features))
+    in_memory = dataset.inputs.in_memory
     if workers is None:
         workers = 0 if in_memory else min(MOST_WORKERS, _cores())
     if multiprocessing.current_process().daemon:
         workers = 0  # such a process may have no children
+    if dataset.inputs.ragged:
+        if resident:
+            raise DataError(
+                f"{dataset.inputs.describe()} differ in length and cannot lie in one array; leave resident out"
+            )
+        resident = False
     if resident is None:
         resident = (in_memory and device.type == "cpu") or fits(dataset.inputs.nbytes, device)
     kind = ResidentSamples if resident else StreamedSamples
@@ -124,7 +143,7 @@ class Samples(ABC):
         self.encoding, self.device, self.workers = encoding, device, workers
         self._targets: Tensor | None = None
         if dataset.targets is not None:
-            targets = dataset.targets.astype(np.int64 if dataset.class_names is not None else np.float32)
+            targets = dataset.targets.astype(np.int64 if dataset.class_names is not None else np.float32, copy=False)
             self._targets = torch.from_numpy(targets).to(device)
         self.domains = None if dataset.domains is None else torch.from_numpy(dataset.domains.copy()).to(device)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.inputs import Features, Images, Inputs, Rows
+from gated_domains.data.published import Published
 from gated_domains.data.readers.reading import Reading
 
 
@@ -18,24 +20,28 @@ from gated_domains.data.readers.reading import Reading
 class DomainDataset:
     """Samples with a target and, where known, the domain (hospital, camera, customer) they come from.
 
-    ``targets`` are indices into ``class_names``, or numbers to be predicted where ``class_names`` is None.
+    ``targets`` are indices into ``class_names``; with ``label_names`` a yes (1) or no (0) to each of these, NaN where
+    nobody knows; numbers to be predicted where both are None.
     ``domains`` are indices into ``domain_names``. ``official_test`` marks the rows that the publisher set aside:
     then those of the sources serve for validation, those of a held-out domain are scored; of the domains in
     ``scored_whole`` the other rows are scored too. ``keep_together`` names the metadata column (a patient) whose groups
     are never divided between training, validation and test. ``notes`` are said wherever a result on this data is shown.
-    ``reading`` is how a file or folder was read, with what was found out about its columns; None for other data.
+    ``published`` is the publisher's whole division and score, of data sets that have one. ``reading`` is how a file or
+    folder was read, with what was found out about its columns; None for other data.
     """
 
     name: str
     inputs: Inputs
     targets: NDArray[Any]
     class_names: tuple[str, ...] | None = None
+    label_names: tuple[str, ...] | None = None
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
     metadata: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     official_test: NDArray[np.bool_] | None = None
     scored_whole: frozenset[str] = frozenset()
     keep_together: str | None = None
+    published: Published | None = None
     notes: tuple[str, ...] = ()
     reading: Reading | None = None
 
@@ -44,6 +50,7 @@ class DomainDataset:
         if rows == 0:
             raise DataError(f"{self.name}: there are no samples")
         columns = {"targets": self.targets, "domains": self.domains, "official_test": self.official_test}
+        columns["published parts"] = None if self.published is None else self.published.parts
         for name, column in {**columns, **self.metadata}.items():
             if column is not None and len(column) != rows:
                 raise DataError(f"{self.name}: {rows:,} inputs but {len(column):,} {name}; there must be one for each")
@@ -58,6 +65,8 @@ class DomainDataset:
     def _check_targets(self) -> None:
         if self.class_names is not None:
             _check_indices(self.targets, self.class_names, f"{self.name}: label")
+        elif self.label_names is not None:
+            _check_labels(self.targets, self.label_names, self.name)
         elif self.targets.dtype.kind not in "fiub" or self.targets.ndim != 1:
             found = f"{self.targets.dtype} of shape {self.targets.shape}"
             raise DataError(f"{self.name}: targets must be one number a row, got {found}; classes need class_names")
@@ -101,14 +110,31 @@ class DomainDataset:
 
     @property
     def num_classes(self) -> int | None:
-        """How many classes there are; None for a number to be predicted."""
+        """How many classes there are; None for a number or for labels to be predicted."""
         return None if self.class_names is None else len(self.class_names)
+
+    @property
+    def task(self) -> Literal["classes", "number", "labels"]:
+        """What is predicted: one of several classes, a number, or a yes or no to each of several labels."""
+        if self.class_names is not None:
+            return "classes"
+        return "number" if self.label_names is None else "labels"
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for a sample."""
+        return len(self.class_names or self.label_names or ("number",))
 
     def domain_index(self, name: str) -> int:
         """The index of a domain, by name."""
-        if name not in self.domain_names:
+        if name not in self._places:
             raise DataError(f"{self.name} has no domain {name!r}{did_you_mean(name, self.domain_names)}")
-        return self.domain_names.index(name)
+        return self._places[name]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Domains by name: of thousands none has to be looked for."""
+        return {name: place for place, name in enumerate(self.domain_names)}
 
     def rows_of(self, *names: str) -> Rows:
         """The rows of these domains, in order."""
@@ -129,12 +155,38 @@ class DomainDataset:
         """The same samples, seen otherwise: encoded, as features of a backbone."""
         return replace(self, inputs=inputs)
 
+    def take(self, rows: Rows) -> DomainDataset:
+        """Some of the samples; domains and classes keep their numbers, even where none of their rows is left."""
+        return replace(
+            self,
+            inputs=self.inputs.take(rows),
+            targets=self.targets[rows],
+            domains=None if self.domains is None else self.domains[rows],
+            metadata={name: column[rows] for name, column in self.metadata.items()},
+            official_test=None if self.official_test is None else self.official_test[rows],
+            published=None if self.published is None else self.published.take(rows),
+        )
+
     def __repr__(self) -> str:
         domains = (
             f"{len(self.domain_names)} domains ({listing(self.domain_names, 5)})" if self.domain_names else "no domains"
         )
-        targets = f"{self.num_classes} classes" if self.class_names else "a number to predict"
+        targets = {"classes": f"{self.outputs} classes", "labels": f"{self.outputs} labels"}.get(self.task)
+        targets = targets or "a number to predict"
         return f"<{self.name}: {len(self):,} rows, {self.inputs.describe()}, {targets}, {domains}>"
+
+
+def _check_labels(values: NDArray[Any], names: tuple[str, ...], what: str) -> None:
+    if values.dtype.kind != "f" or values.shape[1:] != (len(names),):
+        found = f"{values.dtype} of shape {values.shape}"
+        raise DataError(f"{what}: labels must be floats of shape (rows, {len(names)}), got {found}")
+    odd = ~(np.isnan(values) | (values == 0) | (values == 1))
+    if odd.any():
+        row, label = (int(place) for place in np.argwhere(odd)[0])
+        raise DataError(
+            f"{what}: label {names[label]!r} of row {row} is {values[row, label]}; "
+            "a label is 0, 1, or NaN where unknown"
+        )
 
 
 def _check_indices(values: NDArray[Any], names: tuple[str, ...], what: str) -> None:

@@ -37,8 +37,7 @@ def groups_among(dataset: DomainDataset, rows: Rows, by: Sequence[str] = ()) -> 
     """
     if not by and dataset.domains is None:
         return None
-    columns = [_column(dataset, name) for name in (by or (DOMAIN,))]
-    coded = [_coded(column) for column in columns]
+    coded = [_coded(dataset, name) for name in (by or (DOMAIN,))]
     values, sizes = [known for known, _ in coded], [len(known) for known, _ in coded]
     joint = np.asarray(np.ravel_multi_index([codes for _, codes in coded], sizes))
     present, counts = np.unique(joint[rows], return_counts=True)
@@ -54,25 +53,22 @@ def groups_among(dataset: DomainDataset, rows: Rows, by: Sequence[str] = ()) -> 
     return Groups(tuple(", ".join(words) for words in zip(*texts, strict=True)), index, tuple(counts.tolist()))
 
 
-def _column(dataset: DomainDataset, name: str) -> NDArray[Any]:
-    """The values of a column as text."""
+def _coded(dataset: DomainDataset, name: str) -> tuple[Sequence[Any] | NDArray[Any], Rows]:
+    """The values of a column, and which of them each row has."""
     if name == DOMAIN:
         if dataset.domains is None:
             raise DataError(f"{dataset.name} has no domains to group by; name the column that holds them (--domain)")
-        return np.array(dataset.domain_names)[dataset.domains]
+        return dataset.domain_names, dataset.domains
     if name == CLASS:
         if dataset.class_names is None:
-            raise DataError(f"{dataset.name} has no classes to group by: a number is predicted")
-        return np.array(dataset.class_names)[dataset.targets]
+            here = "labels are" if dataset.task == "labels" else "a number is"
+            raise DataError(f"{dataset.name} has no classes to group by: {here} predicted")
+        return dataset.class_names, dataset.targets
     if name not in dataset.metadata:
         known = [DOMAIN, CLASS, *dataset.metadata]
         raise DataError(
             f"{dataset.name} has no column {name!r} to group by{did_you_mean(name, known)}; "
             "a column of a table is kept with --metadata"
         )
-    return np.asarray(dataset.metadata[name]).astype(str)
-
-
-def _coded(column: NDArray[Any]) -> tuple[NDArray[Any], Rows]:
-    values, codes = np.unique(column, return_inverse=True)
+    values, codes = np.unique(np.asarray(dataset.metadata[name]).astype(str), return_inverse=True)
     return values, codes.reshape(-1)

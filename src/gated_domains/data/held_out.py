@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ MOST_ONE_BY_ONE = 32
 """Above this many domains, ``default`` holds them out in folds."""
 DEFAULT_FOLDS = "folds:5"
 _FOLDS = "folds:"
+_FOLD = re.compile(r"fold (\d+) of (\d+)")
 
 
 def held_out_domains(
@@ -30,7 +32,13 @@ def held_out_domains(
         folds = _folds(which, names, rows, seed)
         return {f"fold {place}": fold for place, fold in enumerate(folds, start=1)}
     if isinstance(which, str):
-        which = [which] if which in names else _parts(which, ",", names, lambda part: _all_known(part, names))
+        which = (
+            [which]
+            if which in names or is_fold(which, names)
+            else _parts(which, ",", names, lambda part: _all_known(part, names))
+        )
+    if len(which) == 1 and is_fold(which[0], names):
+        return _one_fold(which[0], names, rows, seed)
     chosen: dict[frozenset[str], tuple[str, ...]] = {}
     for item in which:
         together = [item] if item in names else _parts(item, "+", names, names.__contains__)
@@ -42,6 +50,11 @@ def held_out_domains(
     if not chosen:
         raise DataError(f"no domain is named to hold out; there are {listing(names)}")
     return {"+".join(held_out): held_out for held_out in chosen.values()}
+
+
+def is_fold(item: str, names: Sequence[str]) -> bool:
+    """Whether this names one of several folds: ``fold 1 of 5``."""
+    return _FOLD.fullmatch(item) is not None and item not in names
 
 
 def _parts(text: str, separator: str, names: Sequence[str], known: Callable[[str], bool]) -> list[str]:
@@ -60,6 +73,16 @@ def _parts(text: str, separator: str, names: Sequence[str], known: Callable[[str
 
 def _all_known(text: str, names: Sequence[str]) -> bool:
     return all(part in names for part in _parts(text, "+", names, names.__contains__))
+
+
+def _one_fold(item: str, names: Sequence[str], rows: NDArray[np.int64], seed: int) -> dict[str, tuple[str, ...]]:
+    found = _FOLD.fullmatch(item)
+    assert found is not None
+    place, count = int(found[1]), int(found[2])
+    folds = _folds(f"{_FOLDS}{count}", names, rows, seed)
+    if not 1 <= place <= count:
+        raise DataError(f"there is no {item}; folds are counted from 1 to {count}")
+    return {f"fold {place}": folds[place - 1]}
 
 
 def _folds(which: str, names: Sequence[str], rows: NDArray[np.int64], seed: int) -> list[tuple[str, ...]]:

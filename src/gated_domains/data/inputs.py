@@ -18,7 +18,11 @@ _CHUNK = 1 << 24  # bytes looked at together where a check would otherwise doubl
 class Inputs(ABC):
     """Samples in order, read a few rows at a time."""
 
-    kind: ClassVar[str]
+    kind: str
+    # Whether reading costs so little that no processes are needed for it.
+    in_memory: ClassVar[bool] = False
+    # Whether samples differ in length, so that batches do: they are padded when they are read.
+    ragged: ClassVar[bool] = False
     # Two samples with the same numbers: copies of one thing, or two people of the same age, sex and blood pressure?
     repeats_are_copies: ClassVar[bool] = True
 
@@ -38,12 +42,18 @@ class Inputs(ABC):
     def digests(self) -> NDArray[np.uint64]:
         """A number a sample, equal for equal samples (and, but for a chance of one in 2^64, only for those)."""
 
+    @abstractmethod
+    def take(self, rows: Rows) -> Inputs:
+        """Some of the samples, in the order asked for."""
+
     def describe(self) -> str:
         """A few words for people: ``images, 32 x 32, RGB``."""
         return self.kind
 
 
 class _Array(Inputs):
+    in_memory = True
+
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
 
@@ -85,6 +95,9 @@ class Images(_Array):
     def digests(self) -> NDArray[np.uint64]:
         return super().digests() if self._digests is None else self._digests
 
+    def take(self, rows: Rows) -> Images:
+        return Images(self.values[rows], digests=None if self._digests is None else self._digests[rows])
+
     def describe(self) -> str:
         return describe_images(*self.values.shape[1:])
 
@@ -102,6 +115,9 @@ class Features(_Array):
         values = values if values.dtype in (np.float16, np.float32, np.float64) else values.astype(np.float32)
         refuse_non_finite(values)
         super().__init__(values)
+
+    def take(self, rows: Rows) -> Features:
+        return type(self)(self.values[rows])
 
     def describe(self) -> str:
         return f"features, {self.values.shape[1]:,} numbers each"

@@ -11,45 +11,63 @@ from gated_domains.data.archives import is_archive
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.files import expanded
+from gated_domains.data.fraction import a_share_of
 from gated_domains.data.readers.arrays import is_folder_of_domains, read_npz, read_npz_folder
 from gated_domains.data.readers.card import CARD_SUFFIXES, read_card
 from gated_domains.data.readers.columns import read_table
 from gated_domains.data.readers.folders import IMAGE_SUFFIXES, read_folder
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.readers.table_files import is_table_file
+from gated_domains.data.text.forms import embedded, words_first
+from gated_domains.data.text.task_files import holds_task_files, read_task_files
+from gated_domains.data.wilds.sets import names as wilds_names
+from gated_domains.data.wilds.sets import wilds_set
 
 
 @dataclass(frozen=True)
 class Known:
-    """A data set that goes by a name."""
+    """A data set that goes by a name. ``takes`` are the fields of a ``Reading`` that mean something to it."""
 
     what: str
-    load: Callable[[Path | None, int], DomainDataset]
+    load: Callable[[Path | None, int, Reading], DomainDataset]
     embedded: bool
+    takes: tuple[str, ...] = ()
 
 
-def _digits(data_dir: Path | None, seed: int) -> DomainDataset:
+def _digits(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
     from gated_domains.data.digits import digits
 
     return digits(seed=seed)
 
 
-def _digits5(data_dir: Path | None, seed: int) -> DomainDataset:
+def _digits5(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
     from gated_domains.data.digits5 import digits5
 
     return digits5(data_dir=data_dir)
 
 
-def _digits5_small(data_dir: Path | None, seed: int) -> DomainDataset:
+def _digits5_small(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
     from gated_domains.data.digits5 import digits5
 
     return digits5(data_dir=data_dir, small=True)
 
 
-def _synthetic(data_dir: Path | None, seed: int) -> DomainDataset:
+def _synthetic(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
     from gated_domains.data.synthetic import synthetic
 
     return synthetic(seed=seed).dataset
+
+
+def _wilds(name: str) -> Known:
+    """One of the eight data sets of WILDS, read as the ``wilds`` package has it."""
+
+    def load(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
+        from gated_domains.data.wilds import load_wilds
+
+        return load_wilds(name, data_dir=data_dir, reading=reading)
+
+    chosen, _ = wilds_set(name)
+    return Known(chosen.what, load, False, takes=chosen.options)
 
 
 DATASETS = {
@@ -57,6 +75,7 @@ DATASETS = {
     "digits5": Known("the paper's five: MNIST, MNIST-M, SVHN, USPS, SYN, from a data directory", _digits5, False),
     "digits5-small": Known("the same with 1,500 + 500 images a domain, from a data directory", _digits5_small, False),
     "synthetic": Known("mixtures of known elementary distributions, made in code", _synthetic, True),
+    **{name: _wilds(name) for name in wilds_names()},
 }
 
 
@@ -73,9 +92,12 @@ def load_data(
     ``$GATED_DOMAINS_DATA``, else the cache).
     """
     reading = reading or Reading()
+    if reading.fraction is not None:
+        whole = load_data(what, words_first(replace(reading, fraction=None)), data_dir=data_dir, seed=seed)
+        return embedded(a_share_of(whole, reading.fraction), reading)
     if isinstance(what, str) and what in DATASETS:
-        reading.refuse_all_but(what=f"the data set {what!r}")
-        return DATASETS[what].load(None if data_dir is None else Path(data_dir), seed)
+        reading.refuse_all_but(*DATASETS[what].takes, what=f"the data set {what!r}")
+        return DATASETS[what].load(None if data_dir is None else Path(data_dir), seed, reading)
     path = located(what)
     if is_card(path):
         path, reading, notes = follow_card(path, reading)
@@ -98,6 +120,8 @@ def located(what: str | os.PathLike[str]) -> Path:
 def reader_of(path: Path) -> Callable[[Path, Reading], DomainDataset]:
     """What reads this file or folder, by its name and what lies in it."""
     if path.is_dir():
+        if holds_task_files(path):
+            return read_task_files
         return read_npz_folder if is_folder_of_domains(path) else read_folder
     if not path.is_file():  # a pipe would wait for ever
         raise DataError(f"{path} is neither a file nor a folder but a pipe or a device; write the data to a file first")
@@ -107,7 +131,11 @@ def reader_of(path: Path) -> Callable[[Path, Reading], DomainDataset]:
         return read_table
     known = "a folder domain/class/*.png, .csv or .parquet (plain or compressed), .npz, or a .yaml card"
     if is_archive(path):
-        raise DataError(f"{path}: unpack the archive first; {known} can be read (text and molecules cannot yet)")
+        if holds_task_files(path):
+            return read_task_files
+        raise DataError(
+            f"{path}: unpack the archive first; {known} can be read (of archives, *.task.train files alone)"
+        )
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise DataError(f"{path}: one image is no data set; give the folder that holds domain/class/*.png")
     raise DataError(f"{path}: files of this kind cannot be read; {known} can")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from gated_domains.data.inputs import Inputs
 class NewData:
     """Samples of a new site. ``targets``, where known, are indices into ``class_names``, the classes of training.
 
+    With ``label_names`` they are a yes or no to each of these labels of training, NaN where nobody knows.
     ``domains`` are indices into ``domain_names``, the new site's own. ``metadata`` tell rows apart: ``file`` for images
     in a folder, and columns that were asked for. ``notes`` say what a person should know about how it was read.
     """
@@ -24,6 +25,7 @@ class NewData:
     name: str
     inputs: Inputs
     class_names: tuple[str, ...] | None
+    label_names: tuple[str, ...] | None = None
     targets: NDArray[Any] | None = None
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
@@ -41,6 +43,13 @@ class NewData:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @property
+    def task(self) -> Literal["classes", "number", "labels"]:
+        """What is predicted."""
+        if self.class_names is not None:
+            return "classes"
+        return "number" if self.label_names is None else "labels"
 
     def with_inputs(self, inputs: Inputs) -> NewData:
         """The same samples, seen otherwise: encoded, as features of a backbone."""

@@ -167,20 +167,37 @@ class Shared:
 
 
 def sampler_for(
-    sampling: str, rows: Rows, *, domains: Rows | None, batch_size: int, seed: int, blocks: int = 4
+    sampling: str,
+    rows: Rows,
+    *,
+    domains: Rows | None,
+    batch_size: int,
+    seed: int,
+    blocks: int = 4,
+    repeat_rows: bool = True,
 ) -> Shuffled | DomainBalanced | DomainBlocks:
     """Training batches of these rows, made up as ``sampling`` says; ``domains`` are those of all rows of the data set.
 
-    ``blocks`` is how many domains a batch of "groups" has.
+    ``blocks`` is how many domains a batch of "groups" has; without ``repeat_rows`` it has more where most rows are of
+    domains too small to fill a block, which would otherwise be filled with the same few rows again and again.
     """
     if sampling == "plain":
         return Shuffled(rows, batch_size, seed=seed)
     if sampling == "balanced":
         return DomainBalanced(rows, domains, batch_size, seed=seed)
+    if sampling == "groups" and not repeat_rows:
+        blocks = _blocks_without_repeats(_by_domain(rows, domains), batch_size, blocks)
     if sampling in ("groups", "single"):
         return DomainBlocks(rows, domains, batch_size, blocks=blocks if sampling == "groups" else 1, seed=seed)
     known = get_args(Sampling)
     raise DataError(f"there is no sampling {sampling!r}{did_you_mean(sampling, known)}")
+
+
+def _blocks_without_repeats(rows_by_domain: list[Rows], batch_size: int, blocks: int) -> int:
+    """As many domains a batch as leave each no more rows than the domain of a typical row has, two at least."""
+    sizes = np.array([len(rows) for rows in rows_by_domain])
+    typical = max(2, int(np.median(np.repeat(sizes, sizes))))
+    return blocks if batch_size // blocks <= typical else max(blocks, min(len(sizes), batch_size // typical))
 
 
 def _turns(batches: int, extra: int, domains: Rows, rng: np.random.Generator) -> Rows:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.pictures import picture_path, write_figure
+from gated_domains.data.sizes import sizes_of
 from gated_domains.data.tables import Table
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def overview(dataset: DomainDataset, *, seed: int = 0) -> Figure:
     figure = Figure(figsize=(5.2 * panels, 4.4), layout="constrained")
     axes = figure.subplots(1, panels)
     _targets(axes[0], dataset)
-    _directions(axes[1], dataset, seed)
+    sizes = sizes_of(dataset.inputs)
+    if sizes is None:
+        _directions(axes[1], dataset, seed)
+    else:
+        _sizes(axes[1], dataset, *sizes)
     if missing is not None:
         columns, shares = missing
         _missing_map(axes[2], columns, shares[:, :_MOST_DOMAINS], dataset.domain_names[:_MOST_DOMAINS] or ("all",))
@@ -108,13 +113,7 @@ def _targets(axis: Axes, dataset: DomainDataset) -> None:
     places = np.arange(len(shown))
     axis.set_yticks(places, [_label(name) for name in shown])
     if dataset.class_names is None:
-        for place, name in enumerate(shown):
-            here = dataset.targets[dataset.rows_of(name)] if dataset.domain_names else dataset.targets
-            if len(here):
-                low, first, middle, third, high = np.quantile(here, [0.05, 0.25, 0.5, 0.75, 0.95])
-                axis.plot([low, high], [place, place], color="tab:blue", linewidth=1)
-                axis.barh(place, third - first, left=first, height=0.5, color="tab:blue", alpha=0.5)
-                axis.plot([middle, middle], [place - 0.25, place + 0.25], color="black", linewidth=2)
+        _spread(axis, dataset, dataset.targets, shown)
         axis.set_xlabel("target: median, middle half, middle 90 %")
     else:
         shares = dataset.counts()[: len(shown)] / np.maximum(
@@ -131,6 +130,27 @@ def _targets(axis: Axes, dataset: DomainDataset) -> None:
             axis.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     axis.invert_yaxis()
     axis.set_title("target by domain", loc="left", fontsize=11)
+
+
+def _spread(axis: Axes, dataset: DomainDataset, values: NDArray[Any], names: tuple[str, ...]) -> None:
+    """The median, the middle half and the middle 90 % of numbers, a line a domain."""
+    for place, name in enumerate(names):
+        here = values[dataset.rows_of(name)] if dataset.domain_names else values
+        if len(here):
+            low, first, middle, third, high = np.quantile(here, [0.05, 0.25, 0.5, 0.75, 0.95])
+            axis.plot([low, high], [place, place], color="tab:blue", linewidth=1)
+            axis.barh(place, third - first, left=first, height=0.5, color="tab:blue", alpha=0.5)
+            axis.plot([middle, middle], [place - 0.25, place + 0.25], color="black", linewidth=2)
+
+
+def _sizes(axis: Axes, dataset: DomainDataset, what: str, sizes: NDArray[np.int64]) -> None:
+    """How long texts are, or how large molecules, by domain."""
+    shown = dataset.domain_names[:_MOST_DOMAINS] or ("all",)
+    axis.set_yticks(np.arange(len(shown)), [_label(name) for name in shown])
+    _spread(axis, dataset, sizes, shown)
+    axis.invert_yaxis()
+    axis.set_xlabel(f"{what}: median, middle half, middle 90 %")
+    axis.set_title(f"{what} by domain", loc="left", fontsize=11)
 
 
 def _directions(axis: Axes, dataset: DomainDataset, seed: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,18 @@ from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
-from gated_domains.data.held_out import held_out_domains
+from gated_domains.data.held_out import held_out_domains, is_fold
 from gated_domains.data.inputs import Rows
+from gated_domains.data.published import TEST, TRAIN, VALIDATION
 from gated_domains.data.stratified import draw
 
 _Mask = NDArray[np.bool_]
 _MOST_DOMAINS = 0.5  # as a share of the rows
+OFFICIAL = "official"
+"""The hold-out of a data set whose publisher divided it."""
+_FEW_ROWS = 5
+MOST_APART = 200
+"""Held-out domains that are scored one by one; more are scored together, under the name of their fold."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,7 +31,9 @@ class HoldOut:
 
     ``left_out`` counts source rows used nowhere: an identical sample, or one of the same group, is in a held-out domain
     (or, where the publisher set rows aside, among the sources' validation rows). ``unseen_classes`` are scored, but no
-    training row has them.
+    training row has them. ``key`` is how a recipe names it. Where ``pooled``, ``held_out`` is one name for all that is
+    held out: the publisher's test rows, or a fold of very many domains. ``also`` are other rows that are scored beside:
+    the publisher's in-distribution parts.
     """
 
     name: str
@@ -36,6 +44,13 @@ class HoldOut:
     test: Rows
     left_out: int
     unseen_classes: tuple[str, ...]
+    key: str = ""
+    pooled: bool = False
+    also: Mapping[str, Rows] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            object.__setattr__(self, "key", "+".join(self.held_out))
 
 
 def hold_outs(
@@ -51,21 +66,48 @@ def hold_outs(
 
     ``which`` is ``each`` (every domain in turn), ``folds:K`` (domains dealt into K folds of about as many rows), names
     separated by commas (in turn) or joined by ``+`` (together), or a sequence of such names. ``default`` is ``each`` up
-    to 32 domains and ``folds:5`` above.
+    to 32 domains and ``folds:5`` above; for data whose publisher divided them it is ``official``, that division.
 
     Where the publisher set rows aside (``dataset.official_test``), those of the sources validate and those of a
     held-out domain are scored. Elsewhere a held-out domain is scored whole, and the share ``validation`` of the source
-    rows is drawn by domain and class. Copies of a sample, and rows with the same value in the metadata column
-    ``keep_together`` (a patient; by default the data set's own), are never on two sides. ``copies`` says whether equal
-    samples are copies of one thing; by default ``are_copies`` decides.
+    rows is drawn by domain and class; of very many small domains whole ones are drawn. Copies of a sample, and rows
+    with the same value in the metadata column ``keep_together`` (a patient; by default the data set's own), are never
+    on two sides. ``copies`` says whether equal samples are copies of one thing; by default ``are_copies`` decides.
     """
     _check_settings(validation, seed)
+    if which == OFFICIAL or list(which) == [OFFICIAL] or (which == "default" and dataset.published is not None):
+        return [official(dataset)]
     _check_domains(dataset)
     rows = np.bincount(_domains(dataset), minlength=len(dataset.domain_names))
     chosen = held_out_domains(which, dataset.domain_names, rows=rows, seed=seed)
     _check_scored(dataset, {name for held_out in chosen.values() for name in held_out})
     ties = _ties(dataset, keep_together or dataset.keep_together, copies)
-    return [_hold_out(dataset, name, held_out, ties, validation, seed) for name, held_out in chosen.items()]
+    count = _count_of(which, dataset, chosen)
+    return [
+        _hold_out(dataset, name, held_out, ties, validation, seed, key=f"{name} of {count}" if count else name)
+        for name, held_out in chosen.items()
+    ]
+
+
+def official(dataset: DomainDataset) -> HoldOut:
+    """The publisher's own division: ``train`` trains, ``val`` selects, ``test`` is scored; both out of distribution."""
+    published = dataset.published
+    if published is None:
+        raise DataError(f"{dataset.name} has no published division; hold out a domain by its name, or each of them")
+    train, test = published.rows(TRAIN), published.rows(TEST)
+    return HoldOut(
+        name=OFFICIAL,
+        held_out=(TEST,),
+        sources=() if dataset.domains is None else _names_among(dataset, train),
+        train=train,
+        validation=published.rows(VALIDATION),
+        test=test,
+        left_out=0,
+        unseen_classes=_unseen(dataset, train, test),
+        key=OFFICIAL,
+        pooled=True,
+        also=published.others(),
+    )
 
 
 def all_sources(
@@ -95,6 +137,10 @@ def kept_apart(dataset: DomainDataset, held_out: str | None, apart: str, *, vali
 
     All other source rows train. Where the publisher set rows aside, those of the other sources are used nowhere.
     """
+    if held_out == OFFICIAL or (held_out is not None and is_fold(held_out, dataset.domain_names)):
+        raise DataError(f"{held_out} is selected by its own validation rows; a validation domain cannot be kept apart")
+    if apart == OFFICIAL or is_fold(apart, dataset.domain_names):
+        raise DataError(f"{apart} is no source domain; name one of them, or several joined by +, to validate on")
     names = () if held_out is None else hold_outs(dataset, [held_out], validation=validation, seed=seed)[0].held_out
     aside = hold_outs(dataset, [apart], validation=validation, seed=seed)[0].held_out
     if both := set(names) & set(aside):
@@ -202,8 +248,27 @@ def _groups(dataset: DomainDataset, column: str) -> NDArray[Any]:
     return values.astype(str) if values.dtype == object else values
 
 
+def _count_of(which: str | Sequence[str], dataset: DomainDataset, chosen: Mapping[str, Any]) -> int | None:
+    """How many folds the domains were dealt into; None where they were named."""
+    one = which if isinstance(which, str) else which[0] if len(which) == 1 else ""
+    if is_fold(one, dataset.domain_names):
+        return int(one.rsplit(" ", 1)[-1])
+    return len(chosen) if list(chosen) == [f"fold {place}" for place in range(1, len(chosen) + 1)] else None
+
+
+def _names_among(dataset: DomainDataset, rows: Rows) -> tuple[str, ...]:
+    return tuple(dataset.domain_names[index] for index in np.unique(_domains(dataset)[rows]))
+
+
 def _hold_out(
-    dataset: DomainDataset, name: str, held_out: tuple[str, ...], ties: list[Rows], share: float, seed: int
+    dataset: DomainDataset,
+    name: str,
+    held_out: tuple[str, ...],
+    ties: list[Rows],
+    share: float,
+    seed: int,
+    *,
+    key: str = "",
 ) -> HoldOut:
     away = _in_domains(dataset, held_out)
     source = ~away
@@ -221,10 +286,13 @@ def _hold_out(
         test = away & (dataset.official_test | _in_domains(dataset, dataset.scored_whole & set(held_out)))
     left_out = int(source.sum() - train.sum() - validation.sum())
     _check_parts(dataset, repr(name) if held_out else "nothing", train, validation, share, left_out)
+    pooled = len(held_out) > MOST_APART
     return HoldOut(
         name=name,
-        held_out=held_out,
-        sources=tuple(dataset.domain_names[index] for index in np.unique(_domains(dataset)[train | validation])),
+        held_out=(name,) if pooled else held_out,
+        pooled=pooled,
+        key=key if pooled else "",
+        sources=_names_among(dataset, np.flatnonzero(train | validation)),
         train=np.flatnonzero(train),
         validation=np.flatnonzero(validation),
         test=np.flatnonzero(test),
@@ -233,8 +301,25 @@ def _hold_out(
     )
 
 
+def draws_whole_domains(dataset: DomainDataset) -> bool:
+    """Whether validation is of whole domains: where very many have fewer than five rows on average, as scaffolds do.
+
+    By domain and class, a domain of one row would never validate, and every other validation row would have a
+    neighbour of its own domain and class in training: too easy to select by.
+    """
+    if dataset.domains is None:
+        return False
+    count = len(np.unique(dataset.domains))
+    return count > MOST_APART and len(dataset) < _FEW_ROWS * count
+
+
 def _drawn(dataset: DomainDataset, usable: _Mask, ties: list[Rows], share: float, seed: int) -> _Mask:
     domains = _domains(dataset)[usable]
+    if draws_whole_domains(dataset):
+        one, bound = np.zeros_like(domains), [*(tie[usable] for tie in ties), domains]
+        drawn = np.zeros(len(dataset), np.bool_)
+        drawn[usable] = draw(one, one, ties=bound, names=("",), share=share, seed=seed)
+        return drawn
     labels = np.zeros_like(domains) if dataset.class_names is None else dataset.targets[usable].astype(np.int64)
     bound = [tie[usable] for tie in ties]
     drawn = np.zeros(len(dataset), np.bool_)

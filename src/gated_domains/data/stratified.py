@@ -26,22 +26,34 @@ def draw(
     strata = [
         (stratum, units) for stratum, units in _units_by_stratum(domains * classes + labels, unit) if len(units) > 1
     ]
-    wanted = round(share * len(domains)) / max(1, sum(size[units].sum() for _, units in strata))
+    rows = [int(size[units].sum()) for _, units in strata]
+    wanted = round(share * len(domains)) / max(1, sum(rows))
     rng = np.random.default_rng(seed)
     offset = rng.uniform(-0.5, 0.5)  # gives every row the same chance, whatever its stratum rounds to
     taken = seen = 0
     drawn = np.zeros(len(size), np.bool_)
     for place in rng.permutation(len(strata)):
         stratum, units = strata[place]
+        seen += rows[place]
+        goal = wanted * seen + offset
+        single = rows[place] == len(units)
+        if single and (count := _nearest(taken, goal, most=len(units) - 1)) == 0:
+            continue  # of many thousands of small strata most give nothing, and need no order
         domain, label = divmod(stratum, classes)
         own = np.random.default_rng([seed, crc32(names[domain].encode()), label])
         units = own.permutation(units)
-        seen += size[units].sum()
-        reached = taken + np.concatenate([[0], np.cumsum(size[units[:-1]])])
-        count = np.argmin(np.abs(reached - (wanted * seen + offset)))
+        if not single:
+            reached = taken + np.concatenate([[0], np.cumsum(size[units[:-1]])])
+            count = int(np.argmin(np.abs(reached - goal)))
         drawn[units[:count]] = True
-        taken = reached[count]
+        taken += int(size[units[:count]].sum())
     return drawn[unit]
+
+
+def _nearest(start: int, goal: float, *, most: int) -> int:
+    """How many of at most so many single rows bring ``start`` nearest to the goal; of two, the fewer."""
+    around = min(max(round(goal) - start, 0), most)
+    return min(range(max(0, around - 1), min(most, around + 1) + 1), key=lambda count: abs(start + count - goal))
 
 
 def _units(ties: Sequence[Rows], rows: int) -> Rows:

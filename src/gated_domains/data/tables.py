@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,12 @@ class Categories:
 Column = Numbers | Categories
 
 
+def _few(column: Column, rows: Rows) -> Column:
+    if isinstance(column, Numbers):
+        return replace(column, values=column.values[rows])
+    return replace(column, values=column.values[rows])
+
+
 class Table(Inputs):
     """Columns of equal length. Equal rows are not taken for copies: two people may well have the same age and sex."""
 
@@ -88,6 +94,9 @@ class Table(Inputs):
         step = 1 << 14
         parts = (self.read(np.arange(start, min(start + step, len(self)))) for start in range(0, len(self), step))
         return np.fromiter((digest(row) for part in parts for row in part), np.uint64, len(self))
+
+    def take(self, rows: Rows) -> Table:
+        return Table([_few(column, rows) for column in self.columns])
 
     def describe(self) -> str:
         categories = sum(isinstance(column, Categories) for column in self.columns)
