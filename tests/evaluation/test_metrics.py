@@ -19,8 +19,9 @@ from gated_domains.evaluation.formulas import FORMULAS
 from gated_domains.evaluation.metrics import METRICS, metric_for, metric_named, metrics_for, significant
 from gated_domains.evaluation.scores import has_score
 
-OF_CLASSES = [metric.name for metric in metrics_for(3)]
-OF_NUMBERS = [metric.name for metric in metrics_for(None)]
+OF_CLASSES = [metric.name for metric in metrics_for("classes")]
+OF_NUMBERS = [metric.name for metric in metrics_for("number")]
+OF_LABELS = [metric.name for metric in metrics_for("labels")]
 CASES = [(2, 40, 0), (3, 50, 1), (7, 60, 2), (5, 8, 3)]  # classes, rows, seed; the last lacks classes
 
 
@@ -37,6 +38,16 @@ def made_numbers(rows: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
     rng = np.random.default_rng(seed)
     targets = rng.normal(5.0, 2.0, rows)
     return (targets + rng.normal(size=rows))[:, None].astype(np.float32), targets
+
+
+def made_labels(rows: int = 60, labels: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities, some tied, that know something of labels of which some are unknown; the last is always yes."""
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(2, size=(rows, labels)).astype(np.float32)
+    output = np.round(0.3 * targets + 0.7 * rng.random((rows, labels)), 2).astype(np.float32)
+    targets[rng.random(targets.shape) < 0.25] = np.nan
+    targets[:, -1] = np.where(np.isnan(targets[:, -1]), np.nan, 1)
+    return output, targets
 
 
 # --- loops, from the definitions ---
@@ -111,6 +122,24 @@ def slow_pearson(output, targets):
     return joint / math.sqrt(spread_said * spread)
 
 
+def over_labels(score, output, targets):
+    """The mean over labels that are known to be both yes and no, each over the rows where it is known."""
+    found = []
+    for label in range(len(targets[0])):
+        known = [(row[label], y[label]) for row, y in zip(output, targets, strict=True) if y[label] == y[label]]
+        if {y for _, y in known} == {0.0, 1.0}:
+            found.append(score([[1 - said, said] for said, _ in known], [int(y) for _, y in known]))
+    return sum(found) / len(found)
+
+
+def slow_mean_average_precision(output, targets):
+    return over_labels(slow_average_precision, output, targets)
+
+
+def slow_mean_auroc(output, targets):
+    return over_labels(slow_auroc, output, targets)
+
+
 SLOW: dict[str, Callable] = {name: globals()[f"slow_{name}"] for name in METRICS}
 
 
@@ -127,6 +156,33 @@ def test_a_metric_of_classes_is_what_its_loop_computes(name: str, case: tuple[in
 def test_a_metric_of_numbers_is_what_its_loop_computes(name: str) -> None:
     output, targets = made_numbers()
     assert FORMULAS[name](output, targets) == pytest.approx(SLOW[name](output.tolist(), targets.tolist()), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_a_metric_of_labels_is_what_its_loop_computes(name: str, seed: int) -> None:
+    output, targets = made_labels(seed=seed)
+    assert FORMULAS[name](output, targets) == pytest.approx(SLOW[name](output.tolist(), targets.tolist()), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scikit_learn_says_the_same_of_labels(seed: int) -> None:
+    output, targets = made_labels(seed=seed)
+    expected: dict[str, list[float]] = {"mean_average_precision": [], "mean_auroc": []}
+    for said, true in zip(output.T[:-1], targets.T[:-1], strict=True):
+        known = ~np.isnan(true)
+        expected["mean_average_precision"].append(sklearn.average_precision_score(true[known], said[known]))
+        expected["mean_auroc"].append(sklearn.roc_auc_score(true[known], said[known]))
+    for name, values in expected.items():
+        assert FORMULAS[name](output, targets) == pytest.approx(np.mean(values), rel=1e-6), name
+
+
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_what_is_said_where_nobody_knows_changes_nothing(name: str) -> None:
+    output, targets = made_labels()
+    other = np.where(np.isnan(targets), 1 - output, output)
+    assert FORMULAS[name](other, targets) == FORMULAS[name](output, targets)
+    assert FORMULAS[name](output[:, :-1], targets[:, :-1]) == FORMULAS[name](output, targets)  # a label always yes
 
 
 @pytest.mark.parametrize("case", CASES[:3], ids=str)
@@ -237,11 +293,26 @@ def test_a_correlation_knows_no_unit(scale: float, shift: float) -> None:
 # --- what is not there, and what is on the edge ---
 
 
-@pytest.mark.parametrize("name", list(METRICS))
+@pytest.mark.parametrize("name", [*OF_CLASSES, *OF_NUMBERS])
 def test_rows_that_share_one_target_have_a_score_or_none_whatever_is_said_of_them(name: str) -> None:
     one, two = (np.zeros(4, int), np.array([0, 0, 1, 0]))
     assert has_score(METRICS[name], two)
     assert has_score(METRICS[name], one) == (name not in ("auroc", "average_precision", "pearson"))
+
+
+@pytest.mark.parametrize("name", OF_LABELS)
+@pytest.mark.parametrize(
+    ("targets", "scored"),
+    [
+        ([[1, 0], [1, 0]], False),
+        ([[1, np.nan], [np.nan, 0]], False),
+        ([[np.nan, np.nan], [np.nan, np.nan]], False),
+        ([[1, np.nan], [0, np.nan]], True),
+        ([[1, 0], [1, 1]], True),
+    ],
+)
+def test_labels_have_a_score_where_one_of_them_is_known_to_be_both(name: str, targets: list, scored: bool) -> None:
+    assert has_score(METRICS[name], np.array(targets, np.float32)) == scored
 
 
 def test_an_output_that_never_varies_has_no_correlation() -> None:
@@ -288,23 +359,27 @@ def test_accuracy_and_f1_are_exact_to_64_bits() -> None:
 
 
 def test_classes_get_accuracy_and_numbers_their_error() -> None:
-    assert metric_for(10).name == "accuracy"
-    assert metric_for(None).name == "rmse"
-    assert metric_for(10, "ece") is METRICS["ece"]
+    assert metric_for("classes").name == "accuracy"
+    assert metric_for("number").name == "rmse"
+    assert metric_for("labels").name == "mean_average_precision"
+    assert metric_for("labels", "mean_auroc") is METRICS["mean_auroc"]
+    assert metric_for("classes", "ece") is METRICS["ece"]
     with pytest.raises(DataError, match="did you mean 'accuracy'"):
         metric_named("ACCURACY")
 
 
 @pytest.mark.parametrize(
-    ("num_classes", "name", "message"),
+    ("task", "name", "message"),
     [
-        (None, "auroc", "'auroc' scores classes, and here a number is predicted; .*: rmse, mse, pearson"),
-        (3, "pearson", "'pearson' scores numbers, and here classes are predicted; .*: accuracy, f1"),
+        ("number", "auroc", "'auroc' scores classes, and here a number is predicted; .*: rmse, mse, pearson"),
+        ("classes", "pearson", "'pearson' scores numbers, and here classes are predicted; .*: accuracy, f1"),
+        ("labels", "accuracy", "'accuracy' scores classes, and here labels are predicted; .*: mean_average_precision"),
+        ("classes", "mean_auroc", "'mean_auroc' scores labels, and here classes are predicted; .*: accuracy, f1"),
     ],
 )
-def test_a_metric_of_another_task_is_refused_with_those_that_apply(num_classes, name: str, message: str) -> None:
+def test_a_metric_of_another_task_is_refused_with_those_that_apply(task, name: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        metric_for(num_classes, name)
+        metric_for(task, name)
 
 
 def test_gain_better_and_worst_follow_the_direction() -> None:

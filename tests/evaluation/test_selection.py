@@ -25,7 +25,7 @@ def evidence(metric: str = "accuracy", by_domain: dict[str, float] | None = None
 
 
 def test_there_is_a_rule_for_every_name_that_a_recipe_may_give() -> None:
-    assert set(SELECTION_RULES) == set(get_args(Selection))
+    assert {*SELECTION_RULES, "auto"} == set(get_args(Selection))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,7 @@ def test_a_rule_is_named_as_it_stands_under_a_table() -> None:
     assert said == {
         "source_validation": "source validation accuracy",
         "worst_class": "worst class on source validation",
+        "official": "published out-of-distribution validation accuracy",
         "out_of_domain": "out-of-domain validation accuracy",
         "leave_one_source_out": "leave-one-source-out accuracy",
         "last": "the last epoch",

@@ -92,6 +92,16 @@ def pearson(output: NDArray[Any], targets: NDArray[Any]) -> float:
     return found if np.isfinite(found) else 0.0
 
 
+def mean_average_precision(output: NDArray[Any], targets: NDArray[Any]) -> float:
+    """Average precision of each label over the rows where it is known, the mean over labels with both answers."""
+    return _over_labels(binary_average_precision, output, targets)
+
+
+def mean_auroc(output: NDArray[Any], targets: NDArray[Any]) -> float:
+    """AUROC of each label over the rows where it is known, the mean over labels with both answers."""
+    return _over_labels(binary_auroc, output, targets)
+
+
 FORMULAS: dict[str, Formula] = {
     "accuracy": accuracy,
     "f1": f1,
@@ -102,6 +112,8 @@ FORMULAS: dict[str, Formula] = {
     "rmse": rmse,
     "mse": mse,
     "pearson": pearson,
+    "mean_average_precision": mean_average_precision,
+    "mean_auroc": mean_auroc,
 }
 
 
@@ -111,6 +123,15 @@ def _one_against_rest(
     probabilities, true = _probabilities(output), _whole(targets)
     chosen = classes or np.unique(targets).tolist()
     found = [score(probabilities[:, label], (true == label).long(), validate_args=False) for label in chosen]
+    return float(torch.stack(found).double().mean())
+
+
+def _over_labels(score: Callable[..., Tensor], output: NDArray[Any], targets: NDArray[Any]) -> float:
+    found = []
+    for said, true in zip(output.T, targets.T, strict=True):
+        known = ~np.isnan(true)
+        if (true[known] == 1).any() and (true[known] == 0).any():
+            found.append(score(_probabilities(said[known]), _whole(true[known]), validate_args=False))
     return float(torch.stack(found).double().mean())
 
 

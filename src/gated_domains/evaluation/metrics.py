@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from gated_domains.data.errors import DataError, did_you_mean, listing
 
+Task = Literal["classes", "number", "labels"]
 AUTO = "auto"
 """As the name of a metric: the usual one for the task."""
 
@@ -23,8 +25,8 @@ class Metric:
     label: str
     higher_is_better: bool
     percent: bool
-    of_classes: bool
-    """Whether it scores probabilities of classes; else predicted numbers."""
+    of: Task
+    """What it scores: probabilities of classes, numbers, or probabilities of labels."""
     needs_variety: bool = False
     """Whether rows that share one target have no such score, whatever is said of them."""
 
@@ -70,20 +72,27 @@ def significant(value: float, digits: int = 3) -> str:
 
 # The first of each kind is the usual one.
 _ALL = (
-    Metric(name="accuracy", label="accuracy", higher_is_better=True, percent=True, of_classes=True),
-    Metric(name="f1", label="macro F1", higher_is_better=True, percent=True, of_classes=True),
+    Metric(name="accuracy", label="accuracy", higher_is_better=True, percent=True, of="classes"),
+    Metric(name="f1", label="macro F1", higher_is_better=True, percent=True, of="classes"),
     Metric(
-        name="average_precision", label="average precision", higher_is_better=True, percent=True, of_classes=True,
+        name="average_precision", label="average precision", higher_is_better=True, percent=True, of="classes",
         needs_variety=True,
     ),
-    Metric(name="auroc", label="AUROC", higher_is_better=True, percent=True, of_classes=True, needs_variety=True),
-    Metric(name="ece", label="expected calibration error", higher_is_better=False, percent=True, of_classes=True),
-    Metric(name="log_loss", label="log loss", higher_is_better=False, percent=False, of_classes=True),
-    Metric(name="rmse", label="root mean squared error", higher_is_better=False, percent=False, of_classes=False),
-    Metric(name="mse", label="mean squared error", higher_is_better=False, percent=False, of_classes=False),
+    Metric(name="auroc", label="AUROC", higher_is_better=True, percent=True, of="classes", needs_variety=True),
+    Metric(name="ece", label="expected calibration error", higher_is_better=False, percent=True, of="classes"),
+    Metric(name="log_loss", label="log loss", higher_is_better=False, percent=False, of="classes"),
+    Metric(name="rmse", label="root mean squared error", higher_is_better=False, percent=False, of="number"),
+    Metric(name="mse", label="mean squared error", higher_is_better=False, percent=False, of="number"),
     Metric(
-        name="pearson", label="Pearson correlation", higher_is_better=True, percent=False, of_classes=False,
+        name="pearson", label="Pearson correlation", higher_is_better=True, percent=False, of="number",
         needs_variety=True,
+    ),
+    Metric(
+        name="mean_average_precision", label="mean average precision", higher_is_better=True, percent=True, of="labels",
+        needs_variety=True,
+    ),
+    Metric(
+        name="mean_auroc", label="mean AUROC", higher_is_better=True, percent=True, of="labels", needs_variety=True
     ),
 )  # fmt: skip
 METRICS = {metric.name: metric for metric in _ALL}
@@ -96,19 +105,20 @@ def metric_named(name: str) -> Metric:
     return METRICS[name]
 
 
-def metrics_for(num_classes: int | None) -> tuple[Metric, ...]:
-    """All metrics that apply where so many classes, or (None) a number, are predicted; the usual one first."""
-    return tuple(metric for metric in _ALL if metric.of_classes == (num_classes is not None))
+def metrics_for(task: Task) -> tuple[Metric, ...]:
+    """All metrics that apply where classes, a number or labels are predicted; the usual one first."""
+    return tuple(metric for metric in _ALL if metric.of == task)
 
 
-def metric_for(num_classes: int | None, name: str = AUTO) -> Metric:
+def metric_for(task: Task, name: str = AUTO) -> Metric:
     """The metric of that name, refused where it does not apply; unnamed, accuracy for classes and RMSE for numbers."""
-    able = metrics_for(num_classes)
+    able = metrics_for(task)
     if name == AUTO:
         return able[0]
     metric = metric_named(name)
     if metric not in able:
-        scores, have = ("classes", "a number is") if metric.of_classes else ("numbers", "classes are")
+        scores = {"classes": "classes", "number": "numbers", "labels": "labels"}[metric.of]
+        have = {"classes": "classes are", "number": "a number is", "labels": "labels are"}[task]
         raise DataError(
             f"the metric {name!r} scores {scores}, and here {have} predicted; "
             f"metrics for these data: {listing(metric.name for metric in able)}"

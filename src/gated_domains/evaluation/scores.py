@@ -113,8 +113,9 @@ def score_by_domain(
     groups: NDArray[Any] | None = None,
     group_names: Sequence[str] = (),
 ) -> DomainScores:
-    """The score of every domain that has rows. ``output``: probabilities (rows, classes), or numbers (rows, 1).
+    """The score of every domain that has rows.
 
+    ``output`` has probabilities (rows, classes or labels), or numbers (rows, 1).
     ``domains`` are indices into ``domain_names``; without them all rows are one domain, ``all``. ``groups`` are indices
     into ``group_names``, -1 for a row of none. A metric that all rows together have no score in is refused.
     """
@@ -130,9 +131,14 @@ def score_by_domain(
 
     def of_each(index: NDArray[Any], names: Sequence[str], what: str) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
-        for place in _present(index, len(targets), names, what):
-            said, true = output[index == place], targets[index == place]
-            found[names[place]] = formula(said, true) if has_score(metric, true) else None
+        places = _present(index, len(targets), names, what)
+        # Sorted once: of thousands of domains each would otherwise look at all rows.
+        order = np.argsort(index, kind="stable")
+        ends = np.searchsorted(index[order], places, side="right")
+        starts = np.searchsorted(index[order], places, side="left")
+        for place, start, end in zip(places, starts, ends, strict=True):
+            own = order[start:end]
+            found[names[place]] = formula(output[own], targets[own]) if has_score(metric, targets[own]) else None
         return found
 
     by_domain = of_each(domains, domain_names, "domain")
@@ -149,6 +155,8 @@ def score_by_domain(
 
 def has_score(metric: Metric, targets: NDArray[Any]) -> bool:
     """Whether rows with these targets have such a score; of several methods scored on them, all have it or none."""
+    if metric.of == "labels":
+        return bool(((targets == 1).any(axis=0) & (targets == 0).any(axis=0)).any())
     return not metric.needs_variety or bool((targets != targets[0]).any())
 
 
@@ -166,11 +174,20 @@ def _present(index: NDArray[Any], rows: int, names: Sequence[str], what: str) ->
 
 
 def _why(metric: Metric) -> str:
-    return "their targets are all of one class" if metric.of_classes else "their targets are all the same"
+    return {
+        "classes": "their targets are all of one class",
+        "number": "their targets are all the same",
+        "labels": "no label is known to be both yes and no among them",
+    }[metric.of]
 
 
 def _check(output: NDArray[Any], targets: NDArray[Any], metric: Metric) -> None:
-    if output.ndim != 2 or targets.ndim != 1 or len(output) != len(targets):
+    if metric.of == "labels" and targets.ndim == 1:
+        metric_for("classes" if targets.dtype.kind in "iu" else "number", metric.name)
+    if metric.of != "labels" and targets.ndim == 2 and targets.shape == output.shape:
+        metric_for("labels", metric.name)
+    wanted = output.shape if metric.of == "labels" else output.shape[:1]
+    if output.ndim != 2 or targets.shape != wanted:
         shapes = f"{output.shape} and {targets.shape}"
         raise DataError(f"outputs must be (rows, classes) or (rows, 1) and targets (rows,), got {shapes}")
     if not len(targets):
@@ -182,10 +199,12 @@ def _check(output: NDArray[Any], targets: NDArray[Any], metric: Metric) -> None:
             f"the output of row {row} is {output[row].tolist()[:5]} ({int((~finite).sum()):,} such rows of "
             f"{len(output):,}): the model has diverged; lower the learning rate, or train in 32 bits"
         )
-    if not metric.of_classes:
-        metric_for(None if output.shape[1] == 1 else output.shape[1], metric.name)
+    if metric.of == "labels":
         return
-    metric_for(output.shape[1] if targets.dtype.kind in "iu" else None, metric.name)
+    if metric.of == "number":
+        metric_for("number" if output.shape[1] == 1 else "classes", metric.name)
+        return
+    metric_for("classes" if targets.dtype.kind in "iu" else "number", metric.name)
     outside = targets.min() if targets.min() < 0 else targets.max()
     if not 0 <= outside < output.shape[1]:
         raise DataError(f"a target is class {outside}, but outputs are for {output.shape[1]} classes")

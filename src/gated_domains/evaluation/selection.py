@@ -78,6 +78,7 @@ def fixed_epoch(epoch: int, *, score: float) -> SelectionRule:
 
 _RULES = (
     SelectionRule(name="source_validation", words="source validation", number=_overall),
+    SelectionRule(name="official", words="published out-of-distribution validation", number=_mean),
     SelectionRule(name="worst_class", words="worst class on source validation", number=_worst_class, by_score=False),
     SelectionRule(name="out_of_domain", words="out-of-domain validation", number=_mean, rows="kept_apart"),
     SelectionRule(name="leave_one_source_out", words="leave-one-source-out", number=_mean, rows="kept_apart"),
