@@ -19,7 +19,7 @@ RANKS = 2
 BLOCKS, SHARE = 3, 8
 METHODS_COMPARED = {
     "coral": {"weight": 3.0},
-    "irm": {"weight": 5.0, "anneal_steps": 1},
+    "irm": {"weight": 5.0, "anneal_epochs": 0},
     "group-dro": {"eta": 0.5},
     "cgd": {"eta": 0.5},
 }

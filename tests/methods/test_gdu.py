@@ -173,7 +173,7 @@ def test_norms_are_gated_where_they_can_be():
     ("how", "why"),
     [
         ({"mode": "fine_tune"}, "a frozen body cannot have them"),
-        ({"settings": {"gating": "features"}}, "gates that see the raw input: gating filters .images. or input"),
+        ({"settings": {"gating": "features"}}, "gates that see the raw input: leave gating out"),
         ({"settings": {"gating": "style"}}, "gates that see the raw input"),
         ({"body": Identity((6,))}, "the body has no batch norm"),
         ({"body": MLP((6,), norm=False)}, "the body has no batch norm"),

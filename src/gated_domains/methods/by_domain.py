@@ -33,6 +33,18 @@ def domains_of(batch: DomainBatch) -> Int64[Tensor, " batch"]:
     return batch.domains
 
 
+def told_apart(batch: DomainBatch, count: int) -> tuple[Int64[Tensor, " batch"], int]:
+    """Numbers that tell the domains in a batch apart, and how many there may be: its blocks, or all ``count`` domains.
+
+    A batch in blocks has a few domains of perhaps thousands, and what is squared in their number stays small.
+    """
+    domains = domains_of(batch)
+    if batch.blocks is None or batch.blocks > count:
+        return domains, count
+    places = torch.arange(len(domains), device=domains.device)
+    return places // (len(domains) // batch.blocks), batch.blocks
+
+
 def domain_means(values: Float[Tensor, "batch *value"], domains: Int64[Tensor, " batch"], count: int) -> DomainMeans:
     """The means of a batch's rows by domain, of which there are ``count``; over all processes, differentiable."""
     values = at_least_float32(values)

@@ -85,12 +85,15 @@ class CGD(AcrossDomains):
         gradients = over_processes(_gradients((each.unsqueeze(1) * parts).sum(0), self._compared()))
         with torch.no_grad(), autocast_off(losses):
             of_domain = ((parts.T @ which) > 0).to(gradients.dtype)
-            products = of_domain.T @ (gradients @ gradients.T) @ of_domain
+            same = of_domain @ of_domain.T  # two blocks may be of one domain
+            gradients, times = same @ gradients, same.sum(1).clamp_min(1)
+            products = gradients @ gradients.T
             lengths = products.diagonal().sqrt()
             cosines = products / (lengths.unsqueeze(1) * lengths).clamp_min(torch.finfo(products.dtype).tiny)
-            roots = risks.means.clamp_min(0).sqrt()
-            shares = self.adjusted.to(roots) * risks.present
-            return roots * (cosines @ (shares / shares.sum() * roots))
+            # Of the batch's own parts alone: of thousands of domains nothing is squared.
+            roots = of_domain @ risks.means.clamp_min(0).sqrt()
+            shares = of_domain @ (self.adjusted.to(roots) * risks.present) / times
+            return of_domain.T @ (roots * (cosines @ (shares / shares.sum() * roots)) / times)
 
     def _compared(self) -> list[Tensor]:
         chosen = self.head if self.settings.gradients == "head" else self

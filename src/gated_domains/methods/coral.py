@@ -11,7 +11,7 @@ from torch import Tensor
 from gated_domains.data.batches import DomainBatch
 from gated_domains.layer.precision import at_least_float32, autocast_off
 from gated_domains.methods.across_domains import AcrossDomains
-from gated_domains.methods.by_domain import domains_of, membership, rows_of_all
+from gated_domains.methods.by_domain import membership, rows_of_all, told_apart
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.methods.method import Terms
 from gated_domains.settings.search import Between
@@ -44,7 +44,7 @@ class CORAL(AcrossDomains):
 
     def objective(self, batch: DomainBatch) -> Terms:
         features = self.backbone(batch.inputs).features
-        apart = moments_apart(features, domains_of(batch), len(self.rows))
+        apart = moments_apart(features, *told_apart(batch, len(self.rows)))
         return {
             "task": self.task.loss(self.of_features(features), batch.targets),
             "coral": self.settings.weight * apart,

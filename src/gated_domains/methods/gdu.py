@@ -33,15 +33,16 @@ from gated_domains.settings.search import Between
 
 _COVERED = 2_048  # rows, by chance, that quantiles of coverage are taken of where what gates see stands still
 
-Gating = Literal["auto", "features", "style", "filters", "input"]
+Gating = Literal["auto", "features", "style", "filters", "input", "projection", "tokens", "graphs"]
 
 
 class GDUSettings(Settings):
     """The recommended layer. ``sigma`` and ``kappa`` None: from the data.
 
     sigma is then ``sigma_of_median`` times the median distance, and kappa gives gates a mean entropy of
-    ``entropy * log M``. ``gating`` "auto" is fixed filters of the raw image, or the input vector itself. ``gated_norm``
-    None: where it can be (end to end, gates that see the raw input, a body with batch norm).
+    ``entropy * log M``. ``gating`` "auto" is a fixed function of the raw input: filters of images, the vector itself, a
+    projection of wide ones, statistics of tokens or of atoms. ``gated_norm`` None: where it can be (end to end, gates
+    that see the raw input, a body with batch norm over samples) and the body is not a large one.
     """
 
     gate: GateName = "cosine"
@@ -268,14 +269,18 @@ def _typical_distance(rows: Tensor) -> float:
 
 def _gates_norms(wanted: bool | None, backbone: Backbone, mode: Mode) -> bool:
     has_norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules())
-    can = mode == "end_to_end" and backbone.sees_raw_input and has_norms
+    by_sample = backbone.body.norms_by_sample
+    can = mode == "end_to_end" and backbone.sees_raw_input and has_norms and by_sample
     if wanted and not can:
         why = (
             "a frozen body cannot have them (mode fine_tune)"
             if mode != "end_to_end"
             else "the body has no batch norm"
             if not has_norms
-            else "they need gates that see the raw input: gating filters (images) or input (vectors)"
+            else "the batch norms of the body are over atoms, and gates are of molecules"
+            if not by_sample
+            else "they need gates that see the raw input: leave gating out"
         )
         raise DataError(f"gated_norm cannot be switched on: {why}; leave gated_norm out")
-    return can if wanted is None else wanted
+    # In every norm of a large body they cost more than anybody has measured them to bring.
+    return (can and not backbone.body.large) if wanted is None else wanted

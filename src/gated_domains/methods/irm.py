@@ -14,7 +14,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.layer.precision import at_least_float32
 from gated_domains.layer.tasks import Task
 from gated_domains.methods.across_domains import AcrossDomains
-from gated_domains.methods.by_domain import average, domain_means, domains_of
+from gated_domains.methods.by_domain import average, domain_means, told_apart
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.methods.method import Logits, Looks, Terms
 from gated_domains.settings.search import Between
@@ -57,7 +57,7 @@ class IRM(AcrossDomains):
 
     def objective(self, batch: DomainBatch) -> Terms:
         losses, slopes = self.with_slopes(self.logits(batch.inputs), batch.targets)
-        found = domain_means(torch.stack([losses, slopes, slopes.square()], 1), domains_of(batch), len(self.rows))
+        found = domain_means(torch.stack([losses, slopes, slopes.square()], 1), *told_apart(batch, len(self.rows)))
         risks, slope, square = found.means.unbind(1)
         # sum_{i != j} s_i s_j = (sum s)^2 - sum s^2, and there are n (n - 1) pairs.
         squares = (found.counts * slope.square() - square) / (found.counts - 1).clamp_min(1)

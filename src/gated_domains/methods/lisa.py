@@ -29,7 +29,7 @@ class LISASettings(ERMSettings):
 
     Shares are drawn from Beta(``alpha``, ``alpha``). ``mix`` says what is mixed: the inputs (images, vectors,
     embeddings of text), the features that the body makes of them, or by "cutmix" boxes of images. On a frozen body it
-    is always its features.
+    is always its features, and of tokens and graphs, which have no mean, it is those of the body.
     """
 
     intra_label: Annotated[float, Between(0.0, 1.0)] = Field(default=0.5, ge=0, le=1)
@@ -45,8 +45,8 @@ class LISA(AcrossDomains):
     Beta(alpha, alpha)`` are drawn for each row. A row without a partner stays as it is (Yao et al., 2022, "Improving
     Out-of-Distribution Robustness via Selective Augmentation").
 
-    Numbers have no labels to share: they are mixed within domains alone, with any other row. For squared errors the
-    gradient is then that of the mixed target.
+    Numbers have no labels to share, and of many labels hardly two rows share all: they are mixed within domains alone,
+    with any other row. For squared errors the gradient is then that of the mixed target.
 
     Where groups tell classes apart (``group_by``), no row has a partner in its own, and half of the batches stay as
     they are. Batches are of a few domains with many rows each: with many domains of few rows hardly any row would find
@@ -65,6 +65,8 @@ class LISA(AcrossDomains):
         source_domains(problem, cls)
         if mode == "fine_tune":
             settings = settings.model_copy(update={"mix": "features"})
+        if problem.kind in ("tokens", "graphs") and settings.mix == "inputs":
+            settings = settings.model_copy(update={"mix": "features"})  # half of one token and half of another is none
         if settings.mix == "cutmix" and len(problem.shape) != 3:
             raise DataError("mix=cutmix cuts boxes out of images, and these are vectors; choose inputs or features")
         return cls(Backbone(problem.make_body()), problem.outputs, problem.task, settings, rows=problem.domains)
@@ -73,7 +75,7 @@ class LISA(AcrossDomains):
         inputs, targets, chosen = batch.inputs, batch.targets, self.settings
         within_labels = torch.rand((), device=inputs.device) < chosen.intra_label
         partners = random_partners(targets, domains_of(batch), within_labels=within_labels)
-        spread = torch.full(targets.shape, chosen.alpha, dtype=at_least_float32(inputs).dtype, device=inputs.device)
+        spread = torch.full(targets.shape[:1], chosen.alpha, dtype=at_least_float32(inputs).dtype, device=inputs.device)
         shares = Beta(spread, spread, validate_args=False).sample()  # checks would make the host wait for the GPU
         if chosen.mix == "features":
             features = self.backbone(inputs).features
@@ -91,7 +93,7 @@ class LISA(AcrossDomains):
 
 
 def random_partners(
-    targets: Shaped[Tensor, " batch"], domains: Int64[Tensor, " batch"], *, within_labels: Bool[Tensor, ""]
+    targets: Shaped[Tensor, "batch *labels"], domains: Int64[Tensor, " batch"], *, within_labels: Bool[Tensor, ""]
 ) -> Int64[Tensor, " batch"]:
     """A row for each to be mixed with, by chance among those that may be; the row itself where none may."""
     itself = torch.eye(len(targets), dtype=torch.bool, device=targets.device)
