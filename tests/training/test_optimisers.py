@@ -85,3 +85,73 @@ def test_state_read_from_a_file_is_laid_out_as_its_parameters_are():
         optimizer.step()
         found.append(parameter.detach())
     assert torch.equal(*found)
+
+
+# -- other schedules ---------------------------------------------------------------------------------------------------
+
+
+def rates(steps: int, **settings) -> list[float]:
+    """The rate of every step."""
+    return [rate_at(step, steps, TrainingSettings(**settings)) for step in range(steps)]
+
+
+def test_the_linear_schedule_falls_by_the_same_at_every_step():
+    found = rates(4, rate=0.8, schedule="linear", epochs=2)
+    assert found == pytest.approx([0.8, 0.6, 0.4, 0.2])
+
+
+def test_the_step_schedule_multiplies_the_rate_after_every_epoch():
+    found = rates(6, rate=0.8, schedule="step", decay=0.5, epochs=3)
+    assert found == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.2, 0.2])
+    assert rates(30, rate=1.0, schedule="step", epochs=30)[-1] == pytest.approx(0.96**29)
+
+
+def test_the_plateau_schedule_goes_by_how_often_it_was_lowered():
+    settings = TrainingSettings(rate=0.8, schedule="plateau", decay=0.5)
+    assert [rate_at(3, 10, settings, drops=drops) for drops in range(4)] == pytest.approx([0.8, 0.4, 0.2, 0.1])
+    assert {rate_at(step, 10, settings, drops=1) for step in range(10)} == {0.4}
+
+
+def test_only_a_plateau_is_lowered_by_drops():
+    for schedule in ("cosine", "constant", "linear", "step"):
+        settings = TrainingSettings(rate=0.8, schedule=schedule)
+        assert rate_at(3, 10, settings, drops=5) == rate_at(3, 10, settings)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant", "linear", "step", "plateau"])
+def test_the_rate_rises_from_zero_over_the_epochs_of_warmup(schedule):
+    found = rates(12, rate=0.8, schedule=schedule, epochs=4, warmup=1, decay=1.0)
+    assert found[:3] == pytest.approx([0.2, 0.4, 0.6])  # at step 3 it would be 0.8
+    assert found[3] == pytest.approx(0.8)
+    assert max(found) == found[3]
+
+
+def test_after_warmup_the_schedule_has_the_steps_that_are_left():
+    assert rates(6, rate=1.0, schedule="linear", epochs=3, warmup=1)[2:] == pytest.approx([1.0, 0.75, 0.5, 0.25])
+    cosine = rates(6, rate=1.0, schedule="cosine", epochs=3, warmup=1)[2:]
+    assert cosine == pytest.approx([(1 + math.cos(math.pi * place / 4)) / 2 for place in range(4)])
+
+
+def test_warmup_may_be_part_of_an_epoch():
+    found = rates(20, rate=0.9, schedule="constant", epochs=2, warmup=0.2)
+    assert found == pytest.approx([0.3, 0.6, *[0.9] * 18])
+
+
+def test_without_warmup_the_first_step_has_the_whole_rate():
+    for schedule in ("cosine", "constant", "linear", "step", "plateau"):
+        assert rates(5, rate=0.3, schedule=schedule)[0] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 3, "warmup": 3}, "warmup of 3 epochs leaves none of 3; choose fewer"),
+        ({"batch_size": 4, "accumulate": 5}, "a batch of 4 cannot be cut into 5 parts"),
+        ({"decay": 0.0}, "greater than 0"),
+        ({"drop_after": 0}, "greater than or equal to 1"),
+        ({"schedule": "exponential"}, "Input should be"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingSettings(**settings)

@@ -13,7 +13,7 @@ from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.inputs import Features
 from gated_domains.methods.method import Method
 from gated_domains.training.feature_cache import cached_features
-from gated_domains.training.material import Material, looks
+from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, Material, has_large_body, looks
 
 
 @contextmanager
@@ -27,9 +27,11 @@ def on_cached_features(method: Method, material: Material, *, key: str, seed: in
     assert isinstance(whole, Backbone)
     device = material.samples.device
     whole.to(device)
+    large = has_large_body(whole)
     if whole.gating is not None:
-        whole.fit_view(looks(material, seed))
-    cache = cached_features(whole, material.samples, key=key, device=device)
+        whole.fit_view(looks(material, seed, large=large))
+    batch_size = LARGE_BATCH if large else LOOK_BATCH
+    cache = cached_features(whole, material.samples, key=key, device=device, batch_size=batch_size)
     dataset = material.dataset.with_inputs(Features(cache.values))
     samples = place(dataset, FeatureEncoding(cache.values.shape[1]), device=device)
     method.backbone = CachedBackbone(cache.features, cache.gating)

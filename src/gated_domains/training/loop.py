@@ -13,15 +13,19 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from gated_domains.backbones.bodies import Body
 from gated_domains.backbones.finding import evaluating
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError, first_line
 from gated_domains.data.groups import groups_among
 from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder, Sampler, Shared, sampler_for
-from gated_domains.evaluation.scores import DomainScores, Metric, metric_for, score_by_domain
+from gated_domains.evaluation.metrics import metric_for
+from gated_domains.evaluation.scores import DomainScores
+from gated_domains.evaluation.scoring import Scorer
 from gated_domains.evaluation.selection import Evidence, SelectionRule, Selector
-from gated_domains.methods.method import Method, Terms
+from gated_domains.methods.method import Method, Terms, total
+from gated_domains.training.augmenting import augmented
 from gated_domains.training.checkpoints import (
     load_checkpoint,
     newest_checkpoint,
@@ -32,7 +36,7 @@ from gated_domains.training.checkpoints import (
 from gated_domains.training.ema import EMA
 from gated_domains.training.engine import WrappedObjective, as_computed
 from gated_domains.training.graphs import GraphedStep, Step
-from gated_domains.training.material import LOOK_BATCH, Material, looks
+from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, looks
 from gated_domains.training.mixing import Mixing, start_mixing
 from gated_domains.training.norms import renew_norms
 from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
@@ -44,6 +48,7 @@ from gated_domains.training.swad import SWAD
 from gated_domains.training.trouble import FiniteWatch, NotFiniteError, all_finite, explain
 from gated_domains.training.valley import validation_loss
 
+_IMAGES = 4  # dimensions of a batch of them
 MEASURED = 500  # validation rows that curves of gates are drawn from
 _CLOCK_STEPS = 100  # with several processes, steps between two looks at the clock, which all must wait for
 
@@ -59,6 +64,8 @@ class _Place:
     sums: dict[str, Tensor] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     stopped: bool = False
+    waited: int = 0
+    drops: int = 0
 
 
 class Training:
@@ -73,7 +80,7 @@ class Training:
         fabric: Fabric,
         seed: int,
         rule: SelectionRule,
-        metric: Metric | None = None,
+        scorer: Scorer | None = None,
         keeping: Keeping | None = None,
         journal: Journal | None = None,
         watcher: Watcher | None = None,
@@ -83,13 +90,15 @@ class Training:
         self.keeping = keeping
         # Of several processes the first alone writes and is watched.
         self.journal, self.watcher = (journal, watcher) if fabric.is_global_zero else (None, None)
-        self.metric = metric or metric_for(material.dataset.num_classes)
+        self.scorer = scorer or Scorer(dataset=material.dataset, metric=metric_for(material.dataset.task))
         self.stops_early = settings.patience is not None and rule.stop_early
         self.selector = Selector(settings.patience if self.stops_early and not settings.swad else None)
         self.best: dict[str, Tensor] | None = None
         self.place = _Place()
         self.device = fabric.device
         method.to(self.device)
+        self.large = has_large_body(method)
+        self._suit_bodies()
         self.optimizer = make_optimizer(method, settings, self.device)
         wrapped, self.stepper = fabric.setup(method, self.optimizer)
         self.objective = WrappedObjective(fabric, wrapped)
@@ -98,7 +107,8 @@ class Training:
         self.averages = self.ema or self.swad
         self.mixing = self._mixing()
         self.advance: Step = self._advance
-        if self.device.type == "cuda" and settings.optimizer != "sgd" and fabric.world_size == 1:
+        recordable = settings.optimizer != "sgd" and fabric.world_size == 1 and self.static
+        if self.device.type == "cuda" and recordable:
             self.advance = GraphedStep(self.advance)
         groups = groups_among(material.dataset, material.train, settings.group_by)
         self.sampler = self._sampler(None if groups is None else groups.index)
@@ -153,7 +163,9 @@ class Training:
 
     def _step(self, batch: DomainBatch) -> None:
         place = self.place
-        set_rate(self.optimizer, rate_at(place.step, self.steps, self.settings))
+        set_rate(self.optimizer, rate_at(place.step, self.steps, self.settings, drops=place.drops))
+        if self.settings.augment != "none" and batch.inputs.ndim == _IMAGES:  # features of a frozen body stay as taken
+            batch = augmented(batch, self.settings.augment)
         terms = self.advance(batch)
         if self.averages is not None:
             self.averages.update(self.method)
@@ -173,7 +185,25 @@ class Training:
         """One update of the weights."""
         if self.mixing is not None:
             return self.mixing.step(self.method, self.objective, batch, self.stepper)
+        if self.settings.accumulate > 1:
+            return self._accumulated(batch)
         return self.method.step(self.objective, batch, self.stepper)
+
+    def _accumulated(self, batch: DomainBatch) -> Terms:
+        """One update by the gradients of the batch's parts, added up."""
+        parts = batch.cut(self.settings.accumulate)
+        self.stepper.zero_grad(set_to_none=True)
+        sums: Terms = {}
+        for number, part in enumerate(parts, start=1):
+            share = len(part) / len(batch)
+            # Processes share gradients once, after the last part.
+            with self.fabric.no_backward_sync(self.objective.module, enabled=number < len(parts)):
+                terms = self.objective(part)
+                self.objective.backward(total(terms) * share)
+            for name, term in terms.items():
+                sums[name] = sums[name] + share * term.detach() if name in sums else share * term.detach()
+        self.stepper.step()
+        return sums
 
     def _selected(self) -> tuple[DomainScores, float]:
         """The validation scores, and what the rule makes of them; where that is the best so far, weights are kept."""
@@ -184,9 +214,16 @@ class Training:
         number = self.fabric.broadcast(self.rule(evidence))
         if self.swad is not None:
             self.swad.epoch_ended(self.fabric.broadcast(validation_loss(evidence.output, evidence.targets)))
-        if (self.selector.update(self.place.epoch, number) or self.best is None) and self.swad is None:
+        better = self.selector.update(self.place.epoch, number)
+        self._count_plateau(better)
+        if (better or self.best is None) and self.swad is None:
             self.best = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
         return evidence.scores, number
+
+    def _count_plateau(self, better: bool) -> None:
+        self.place.waited = 0 if better else self.place.waited + 1
+        if self.settings.schedule == "plateau" and self.place.waited >= self.settings.drop_after:
+            self.place.drops, self.place.waited = self.place.drops + 1, 0
 
     def evidence(self) -> Evidence:
         """What the method says of the rows that select, as it is now, and how that scores."""
@@ -197,13 +234,7 @@ class Training:
                 f"after epoch {self.place.epoch + 1} predictions are no numbers, though the loss was one: weights have "
                 f"grown out of range; lower the learning rate, {self.settings.rate:g}"
             )
-        scores = score_by_domain(
-            output,
-            data.targets[rows],
-            domains=None if data.domains is None else data.domains[rows],
-            domain_names=data.domain_names,
-            metric=self.metric,
-        )
+        scores = self.scorer(output, rows)
         return Evidence(epoch=self.place.epoch, output=output, targets=data.targets[rows], scores=scores)
 
     def _record(self, validation: DomainScores, selection: float) -> dict[str, Any]:
@@ -250,7 +281,14 @@ class Training:
         )
         return str(error)
 
-    # Rows.
+    # Bodies and rows.
+
+    def _suit_bodies(self) -> None:
+        bodies = [part for part in self.method.modules() if isinstance(part, Body)]
+        self.static = all(body.static for body in bodies)
+        if self.settings.checkpoint_activations:
+            for body in bodies:
+                body.checkpoint_activations(True)
 
     def _mixing(self) -> Mixing | None:
         if self.settings.mixstyle is None:
@@ -274,17 +312,18 @@ class Training:
             batch_size=settings.batch_size,
             seed=self.seed,
             blocks=settings.groups_per_batch,
+            repeat_rows=settings.repeat_rows,
         )
         world = self.fabric.world_size
         return whole if world == 1 else Shared(whole, self.fabric.global_rank, world)
 
     def _looks(self) -> Iterator[Tensor]:
-        return (as_computed(inputs, self.fabric) for inputs in looks(self.material, self.seed))
+        return (as_computed(inputs, self.fabric) for inputs in looks(self.material, self.seed, large=self.large))
 
     def _measured(self) -> Tensor:
-        rows = self.material.validation
-        chosen = rows[:: max(1, len(rows) // MEASURED)]
-        inputs = torch.cat(list(self.material.samples.input_batches(InOrder(chosen, LOOK_BATCH))))
+        rows, most = self.material.validation, LARGE_BATCH if self.large else MEASURED
+        chosen = rows[:: max(1, len(rows) // most)][: 2 * most]
+        (inputs,) = self.material.samples.input_batches(InOrder(chosen, len(chosen)))
         return as_computed(inputs, self.fabric)
 
     # Checkpoints.

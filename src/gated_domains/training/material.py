@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
+from gated_domains.backbones.bodies import Body
 from gated_domains.data.batches import Samples
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.inputs import Rows
@@ -15,6 +16,7 @@ from gated_domains.data.sampling import InOrder, Shuffled
 
 LOOKED_AT = 20_000  # training rows that a method looks at between epochs
 LOOK_BATCH = 512
+LARGE_LOOKED_AT, LARGE_BATCH = 2_048, 128  # the same where a large body may have to run for it
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,8 +32,14 @@ class Material:
     validation: Rows
 
 
-def looks(material: Material, seed: int) -> Iterator[Tensor]:
+def looks(material: Material, seed: int, *, large: bool = False) -> Iterator[Tensor]:
     """Training inputs for a method to look at: all, or as many as are enough, in an order by chance."""
-    order = Shuffled(material.train, LOOK_BATCH, seed=seed, drop_last=False)
-    rows = np.concatenate(list(order.batches(0)))[:LOOKED_AT]
-    return material.samples.input_batches(InOrder(rows, LOOK_BATCH))
+    most, batch = (LARGE_LOOKED_AT, LARGE_BATCH) if large else (LOOKED_AT, LOOK_BATCH)
+    order = Shuffled(material.train, batch, seed=seed, drop_last=False)
+    rows = np.concatenate(list(order.batches(0)))[:most]
+    return material.samples.input_batches(InOrder(rows, batch))
+
+
+def has_large_body(method: nn.Module) -> bool:
+    """Whether a body in it is so large that few samples at a time must do."""
+    return any(isinstance(part, Body) and part.large for part in method.modules())

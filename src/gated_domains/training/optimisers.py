@@ -55,12 +55,21 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def rate_at(step: int, steps: int, settings: TrainingSettings) -> float:
-    """The learning rate of a step, of as many as there are."""
-    return settings.rate * SCHEDULES[settings.schedule](step / max(1, steps))
+def rate_at(step: int, steps: int, settings: TrainingSettings, *, drops: int = 0) -> float:
+    """The learning rate of a step, of as many as there are; ``drops`` counts how often a plateau has lowered it."""
+    epoch_steps = steps / settings.epochs
+    rising = settings.warmup * epoch_steps
+    if step < rising:
+        return settings.rate * (step + 1) / (rising + 1)
+    if settings.schedule == "step":
+        return settings.rate * settings.decay ** int(step / max(1.0, epoch_steps))
+    if settings.schedule == "plateau":
+        return settings.rate * settings.decay**drops
+    return settings.rate * _BY_SHARE[settings.schedule]((step - rising) / max(1.0, steps - rising))
 
 
-SCHEDULES: dict[str, Callable[[float], float]] = {
+_BY_SHARE: dict[str, Callable[[float], float]] = {
     "cosine": lambda share: 0.5 * (1 + math.cos(math.pi * share)),
+    "linear": lambda share: 1.0 - share,
     "constant": lambda share: 1.0,
 }

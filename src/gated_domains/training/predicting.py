@@ -19,6 +19,7 @@ from gated_domains.data.sampling import InOrder, Sampler
 from gated_domains.methods.method import Method
 from gated_domains.methods.prediction import Prediction
 from gated_domains.training.engine import as_computed
+from gated_domains.training.material import LARGE_BATCH, has_large_body
 from gated_domains.training.processes import from_all
 
 _BATCH = {"cuda": 4096}  # elsewhere 1,024
@@ -52,7 +53,8 @@ def predict_rows(method: Method, samples: Samples, rows: Rows, *, fabric: Fabric
         return _predict_by_domain(method, samples, rows, fabric)
     alone = fabric is None or fabric.world_size == 1
     mine = rows if alone or fabric is None else _padded_share(rows, fabric.global_rank, fabric.world_size)
-    joined = _said(method, samples, InOrder(mine, _BATCH.get(samples.device.type, 1024)), fabric)
+    at_once = LARGE_BATCH if has_large_body(method) else _BATCH.get(samples.device.type, 1024)
+    joined = _said(method, samples, InOrder(mine, at_once), fabric)
     if not alone and fabric is not None:
         joined = {name: _gathered(value, fabric, len(rows)) for name, value in joined.items()}
     return _as_arrays(joined)

@@ -15,11 +15,17 @@ Precision = Literal["32", "bf16", "16", "64"]
 class TrainingSettings(Settings):
     """``patience`` epochs without a better validation score end a training, None: never.
 
-    ``schedule`` "cosine" takes the learning rate to 0 over all epochs. ``weight_decay`` is for the weights that the
-    method does not decay by itself. Switches that go with every method: ``ema`` is the decay of a moving average of the
-    weights, ``swad`` averages them over the flat valley of the validation loss, ``mixstyle`` mixes styles in a batch
-    with this probability. ``sampling`` "auto" is what the method asks for. ``group_by`` names what stands for the
-    domains in training: metadata columns, ``domain``, ``class``; nothing: the domains.
+    ``schedule`` "cosine" and "linear" take the learning rate to 0 over all epochs; "step" multiplies it by ``decay``
+    after every epoch, "plateau" after ``drop_after`` epochs without a better validation score. Before, it rises from 0
+    over ``warmup`` epochs. ``accumulate`` cuts a batch into so many parts whose gradients are added up: less memory for
+    the same update (penalties, and means over known labels, are then of each part). ``checkpoint_activations`` computes
+    those of a large body twice rather than keep them. ``augment`` mirrors images ("flips"), or turns them by right
+    angles too ("turns"). ``weight_decay`` is for the weights that the method does not decay by itself. Switches that go
+    with every method: ``ema`` is the decay of a moving average of the weights, ``swad`` averages them over the flat
+    valley of the validation loss, ``mixstyle`` mixes styles in a batch with this probability. ``sampling`` "auto" is
+    what the method asks for. A batch of "groups" has ``groups_per_batch`` domains, more where they are too small to
+    fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what stands for the domains in training:
+    metadata columns, ``domain``, ``class``; nothing: the domains.
     """
 
     epochs: int = Field(default=30, ge=1)
@@ -28,7 +34,13 @@ class TrainingSettings(Settings):
     rate: Annotated[float, Between(1e-4, 1e-2, log=True)] = Field(default=1e-3, gt=0)
     weight_decay: Annotated[float, Between(1e-6, 1e-2, log=True)] = Field(default=0.0, ge=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "constant", "linear", "step", "plateau"] = "cosine"
+    decay: float = Field(default=0.96, gt=0, le=1)
+    drop_after: int = Field(default=10, ge=1)
+    warmup: float = Field(default=0.0, ge=0)
+    accumulate: int = Field(default=1, ge=1)
+    checkpoint_activations: bool = False
+    augment: Literal["none", "flips", "turns"] = "none"
     patience: int | None = Field(default=10, ge=1)
     ema: float | None = Field(default=None, gt=0, lt=1)
     swad: bool = False
@@ -37,10 +49,15 @@ class TrainingSettings(Settings):
     sampling: Literal["auto", "plain", "balanced", "groups", "single"] = "auto"
     group_by: tuple[str, ...] = ()
     groups_per_batch: int = Field(default=4, ge=1)
+    repeat_rows: bool = False
     precision: Precision = "32"
 
     @model_validator(mode="after")
     def _one_average(self) -> TrainingSettings:
         if self.swad and self.ema is not None:
             raise ValueError("swad and ema are two averages of the same weights; choose one of them")
+        if self.warmup >= self.epochs and self.warmup > 0:
+            raise ValueError(f"warmup of {self.warmup:g} epochs leaves none of {self.epochs}; choose fewer")
+        if self.accumulate > self.batch_size:
+            raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.accumulate} parts")
         return self

@@ -64,8 +64,12 @@ class Valley:
 
 
 def validation_loss(output: NDArray[Any], targets: NDArray[Any]) -> float:
-    """Minus the mean logarithm of the true class's probability; of numbers, the mean squared error."""
+    """Minus the mean logarithm of the truth's probability (of labels, where known); of numbers, the squared error."""
     values = output.astype(np.float64)
+    if targets.ndim == 2:
+        known = ~np.isnan(targets)
+        said = np.where(targets == 1, values, 1 - values)[known]
+        return float(-np.log(said.clip(_LEAST)).mean())
     if values.shape[1] == 1:
         return float(np.mean((values[:, 0] - targets) ** 2))
     return float(-np.log(values[np.arange(len(values)), targets].clip(_LEAST)).mean())
