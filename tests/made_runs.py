@@ -81,7 +81,8 @@ def recipe(method: str = "erm", hold_out: str | None = "north", **others: Any) -
     chosen = choose_method(method, others.pop("settings", {}))
     training = parsed(TrainingSettings, {**TRAINING, **others.pop("training", {})}, "training")
     data = others.pop("data", DataSettings(what="made in a test"))
-    return Recipe(data=data, hold_out=hold_out, method=chosen, training=training, **others)
+    selection = others.pop("selection", "source_validation")
+    return Recipe(data=data, hold_out=hold_out, method=chosen, training=training, selection=selection, **others)
 
 
 def runner(dataset: DomainDataset, root: Path, **others: Any) -> Runner:

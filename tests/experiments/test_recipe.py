@@ -208,7 +208,7 @@ def test_an_unknown_key_at_any_level_is_refused_with_the_nearest_name(path, mean
         (("training",), 5, "training must be a group of settings"),
         (("method", "coverage"), 1, "coverage must be true or false"),
         (("method", "entropy"), 1.5, "entropy must be a number above 0 and below 1"),
-        (("selection",), "test", "selection must be one of 'source_validation', 'worst_class'"),
+        (("selection",), "test", "selection must be one of 'auto', 'official', 'source_validation', 'worst_class'"),
     ],
     ids=lambda part: ".".join(part) if isinstance(part, tuple) else None,
 )
@@ -369,6 +369,13 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("training", "class_weights"): True,
     ("training", "sampling"): "balanced",
     ("training", "precision"): "64",
+    ("training", "decay"): 0.5,
+    ("training", "drop_after"): 3,
+    ("training", "warmup"): 2.0,
+    ("training", "accumulate"): 2,
+    ("training", "checkpoint_activations"): True,
+    ("training", "augment"): "flips",
+    ("shrunk",): True,
     ("method", "name"): "gdu-paper",
     ("method", "mode"): "fine_tune",
     ("method", "gate"): "mmd",
@@ -390,6 +397,9 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
 }
 
 
+BY_DIGEST = {("pretrained",), ("backbone",)}  # weights count by what they are, not by where they lie
+
+
 def leaves(fields: dict[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     found = [leaves(v, (*path, k)) if isinstance(v, dict) else {(*path, k)} for k, v in fields.items()]
     return set().union(*found)
@@ -397,11 +407,26 @@ def leaves(fields: dict[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str,
 
 def test_every_entry_but_where_the_data_lie_is_part_of_what_makes_a_run():
     base = parse_recipe(GDU, where="")
-    assert leaves(base.identity()) == set(OTHER_VALUES)  # a new one must be thought of
+    written = {path for path in leaves(base.plain()) if path[0] != "data"}
+    assert written - BY_DIGEST - {("training", "repeat_rows")} == set(OTHER_VALUES)  # a new one must be thought of
     hashes = {(): run_hash(base.identity())}
     for path, value in OTHER_VALUES.items():
         hashes[path] = run_hash(parse_recipe(with_entry(path, value), where="").identity())
     assert len(set(hashes.values())) == len(OTHER_VALUES) + 1
+
+
+def test_whether_rows_repeat_counts_where_batches_are_in_blocks_alone():
+    base = parse_recipe(GDU, where="")
+    for sampling, told_apart in (("plain", False), ("groups", True)):
+        names = {
+            run_hash(
+                base.but(
+                    training=base.training.model_copy(update={"sampling": sampling, "repeat_rows": repeat})
+                ).identity()
+            )
+            for repeat in (True, False)
+        }
+        assert (len(names) == 2) == told_apart
 
 
 def test_where_the_data_lie_and_how_they_are_read_is_not():

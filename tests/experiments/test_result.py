@@ -44,14 +44,16 @@ def said(dataset: DomainDataset, split: HoldOut, **others: Any) -> dict[str, Any
 
 
 def test_scores_are_of_one_part_by_domain():
-    data = vectors(rows=6)  # north, south, west, twice
+    data = replace(vectors(rows=6), targets=np.array([0, 0, 0, 0, 1, 1]))  # north, south, west, twice
     predicted = {
+        "rows": np.arange(6),
         "part": np.array([TEST, VALIDATION, VALIDATION, TEST, VALIDATION, VALIDATION]),
         "targets": np.array([0, 0, 0, 0, 1, 1]),
         "domains": data.domains,
         "output": np.eye(2)[[0, 0, 1, 1, 1, 1]],
     }
-    validation, test = scores(data, predicted, VALIDATION), scores(data, predicted, TEST)
+    split = hold_outs(vectors(), "north")[0]
+    validation, test = (scores(recipe(), split, data, predicted, part) for part in (VALIDATION, TEST))
     assert validation is not None
     assert test is not None
     assert validation.by_domain == {"south": 1.0, "west": 0.5}
@@ -61,9 +63,13 @@ def test_scores_are_of_one_part_by_domain():
 
 def test_without_rows_of_a_part_there_is_no_score():
     data = vectors(rows=6)
-    predicted = {"part": np.zeros(6), "targets": data.targets, "output": np.eye(2)[data.targets]}
-    assert scores(data, predicted, TEST) is None
-    everything = scores(data, predicted, VALIDATION)
+    nowhere = replace(data, domains=None, domain_names=())
+    predicted = {
+        "rows": np.arange(6), "part": np.zeros(6), "targets": data.targets, "output": np.eye(2)[data.targets]
+    }  # fmt: skip
+    split = all_sources(vectors())
+    assert scores(recipe(), split, nowhere, predicted, TEST) is None
+    everything = scores(recipe(), split, nowhere, predicted, VALIDATION)
     assert everything is not None
     assert everything.by_domain == {"all": 1.0}
 

@@ -83,7 +83,7 @@ def assert_same_run(one: RunFolder, other: RunFolder) -> None:
 def test_a_run_leaves_what_is_needed_to_use_it_and_to_make_it_again(gated):
     assert set(files(gated)) == {
         *("run.json", "recipe.yaml", "environment.json", "metrics.jsonl"),
-        *("model.safetensors", "model.json", "predictions.npz", "result.json"),
+        *("model.safetensors", "model.json", "predictions.npz", "result.json", "seen.npz"),
     }
     about = json.loads((gated.path / "environment.json").read_text())
     assert (about["device"], about["python"]) == ("cpu", sys.version.split()[0])
@@ -464,8 +464,10 @@ CAREFUL = {"epochs": 3, "patience": 2, "rate": 0.01, "class_weights": True}
 def assert_blind(one: RunFolder, other: RunFolder, *, targets_only: bool) -> None:
     """Two runs on data that differ in held-out rows alone: all of training and selection is the same to the bit."""
     assert one.name != other.name  # the fingerprint tells the data apart, so both were trained
-    for file in ("model.safetensors", "model.json"):
-        assert digest(one.path / file) == digest(other.path / file)
+    assert digest(one.path / "model.safetensors") == digest(other.path / "model.safetensors")
+    cards = [json.loads((run.path / "model.json").read_text()) for run in (one, other)]
+    assert all(card.pop("trained_on")["fingerprint"] for card in cards)  # this alone tells the data apart
+    assert cards[0] == cards[1]
     assert without_times(one) == without_times(other)
     ours, theirs = lasting(one.result()), lasting(other.result())
     test, other_test = ours.pop("test"), theirs.pop("test")

@@ -40,7 +40,7 @@ def score_new(data: NewData, predicted: Predicted) -> DomainScores:
         data.targets,
         domains=data.domains,
         domain_names=data.domain_names,
-        metric=metric_for(None if data.class_names is None else len(data.class_names)),
+        metric=metric_for(data.task),
     )
 
 
@@ -57,7 +57,11 @@ def _columns(data: NewData, predicted: Predicted) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     if data.domains is not None:
         columns["domain"] = [data.domain_names[index] for index in data.domains]
-    if data.class_names is None:
+    if data.label_names is not None:
+        names = np.array(data.label_names)
+        columns["prediction"] = [", ".join(names[yes]) for yes in predicted.output > 0.5]  # the labels that are likely
+        columns.update({f"p({name})": predicted.output[:, place] for place, name in enumerate(data.label_names)})
+    elif data.class_names is None:
         columns["prediction"] = predicted.output[:, 0]
     else:
         columns["prediction"] = [data.class_names[index] for index in predicted.output.argmax(1)]

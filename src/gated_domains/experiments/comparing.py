@@ -59,7 +59,7 @@ def every_method(
 
 def _recipe(runner: Runner, split: HoldOut, method: MethodChoice, seed: int, frame: Frame) -> Recipe:
     shared = {name: getattr(frame, name) for name in Frame.model_fields}
-    shared |= {"hold_out": "+".join(split.held_out), "seed": seed, "training": method.trained(frame.training)}
+    shared |= {"hold_out": split.key, "seed": seed, "training": method.trained(frame.training)}
     if frame.selection == "out_of_domain":
         shared["validation_domain"] = _selecting_domain(split, runner.dataset.domain_names, frame.validation_domain)
     recipe = Recipe(**shared, method=method)
@@ -73,7 +73,7 @@ def _selecting_domain(split: HoldOut, names: Sequence[str], wanted: str | None) 
     left = [] if wanted is None else [name for name in wanted.split("+") if name not in split.held_out]
     if left:
         return "+".join(left)
-    start = max(names.index(name) for name in split.held_out)
+    start = -1 if split.pooled else max(names.index(name) for name in split.held_out)
     return next(name for name in [*names[start + 1 :], *names] if name in split.sources)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gated_domains.data.files import written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.like import Schema
 from gated_domains.experiments.json_files import read_json, write_json
-from gated_domains.layer.tasks import Task
+from gated_domains.layer.tasks import MultiLabel, Task
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
 from gated_domains.settings import parsed
 from gated_domains.training.freezing import FrozenBody
@@ -42,22 +42,28 @@ class Shape:
     kind: str
     inputs: tuple[int, ...]
     outputs: int
+    architecture: Mapping[str, Any] = field(default_factory=dict)
+    """What the body is built with besides the shape of its inputs: layers, width, vocabulary."""
     domains: tuple[int, ...] = ()
     """Training rows of each source domain, for a method that is told them."""
     mean: float = 0.0
     scale: float = 1.0
     """Of the training targets, where a number is predicted."""
 
-    def build(self, *, task: Task, body: Body | None = None) -> Method:
-        """The method, untrained; on ``body`` where one is given, which stays as it is in fine-tuning."""
+    def build(self, *, task: Task, body: Body | None = None, make: Callable[[], Body] | None = None) -> Method:
+        """The method, untrained; on ``body`` where one is given, which stays as it is in fine-tuning.
+
+        ``make`` gives a body that has learned something elsewhere, a fresh copy at each call.
+        """
         kind = METHODS[self.method]
         frozen = FrozenBody if self.mode == "fine_tune" else (lambda made: made)
+        make = make or (lambda: BODIES[self.body](self.inputs, **self.architecture))
         problem = Problem(
             kind=self.kind,
             shape=self.inputs,
             outputs=self.outputs,
             task=task,
-            make_body=lambda: frozen(BODIES[self.body](self.inputs) if body is None else body),
+            make_body=lambda: frozen(make() if body is None else body),
             domains=self.domains,
         )
         settings = parsed(kind.settings_type, self.settings, f"method {self.method}")
@@ -73,6 +79,8 @@ class Model:
     schema: Schema
     temperature: float = 1.0
     """That its probabilities are calibrated to; 1 where they are as trained."""
+    trained_on: Mapping[str, Any] = field(default_factory=dict)
+    """Which data, hold-out, seed and split it comes from."""
 
     def save(self, folder: Path) -> None:
         """Write ``model.safetensors`` and then ``model.json``, each whole."""
@@ -88,9 +96,11 @@ class Model:
                 "inputs": list(self.shape.inputs),
                 "domains": list(self.shape.domains),
                 "settings": dict(self.shape.settings),
+                "architecture": dict(self.shape.architecture),
             },
             "schema": self.schema.describe(),
             "temperature": self.temperature,
+            "trained_on": dict(self.trained_on),
         }
         write_json(folder / CARD, card)
 
@@ -105,14 +115,21 @@ class Model:
             shape = Shape(**{**fields, "inputs": inputs, "domains": domains, "mean": mean, "scale": scale})
             schema = Schema.from_description(card["schema"])
             temperature = float(card.get("temperature", 1.0))  # older models have none
-            outputs = 1 if schema.class_names is None else len(schema.class_names)
+            outputs = len(schema.class_names or schema.label_names or ("number",))
             if (tuple(schema.encoding.shape), outputs) != (inputs, shape.outputs):
                 raise ValueError("its shape and its schema do not go together")
-            method = shape.build(task=Numbers(mean, scale) if schema.class_names is None else Classes())
+            method = shape.build(task=_task_like(schema, mean, scale))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{folder / CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
         load_weights(method, folder)
-        return cls(method=method.eval(), shape=shape, schema=schema, temperature=temperature)
+        trained_on = card.get("trained_on", {})
+        return cls(method=method.eval(), shape=shape, schema=schema, temperature=temperature, trained_on=trained_on)
+
+
+def _task_like(schema: Schema, mean: float, scale: float) -> Task:
+    if schema.label_names is not None:
+        return MultiLabel()
+    return Numbers(mean, scale) if schema.class_names is None else Classes()
 
 
 def load_weights(method: nn.Module, folder: Path) -> None:
@@ -131,6 +148,11 @@ def load_weights(method: nn.Module, folder: Path) -> None:
         ) from error
 
 
+def digest_of_weights(folder: Path) -> str:
+    """The SHA-256 of a run's weights, as its card has it."""
+    return str(_card(folder / CARD).get("sha256"))
+
+
 def class_weights(dataset: DomainDataset, rows: Rows) -> Tensor:
     """Weights that give every class of the training rows the same say, and average 1 over those rows."""
     assert dataset.num_classes is not None
@@ -141,10 +163,13 @@ def class_weights(dataset: DomainDataset, rows: Rows) -> Tensor:
 
 def task_for(dataset: DomainDataset, rows: Rows, *, weighted: bool) -> Task:
     """What is minimised for these targets."""
+    if dataset.task == "labels" and not weighted:
+        return MultiLabel()
     if dataset.num_classes is not None:
         return Classes(class_weights(dataset, rows) if weighted else None)
     if weighted:
-        raise DataError("class weights need classes, and here a number is predicted; leave class_weights out")
+        here = "labels are" if dataset.task == "labels" else "a number is"
+        raise DataError(f"class weights need classes, and here {here} predicted; leave class_weights out")
     targets = dataset.targets[rows].astype("float64")
     return Numbers(float(targets.mean()), float(targets.std()) or 1.0)
 

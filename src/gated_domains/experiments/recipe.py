@@ -11,23 +11,35 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny
 
 from gated_domains.backbones.bodies import BODIES, default_body
+from gated_domains.backbones.making import weights_digest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing, nearest
 from gated_domains.data.loading import DATASETS
 from gated_domains.data.readers.reading import Reading
+from gated_domains.data.splits import OFFICIAL
 from gated_domains.evaluation.scores import metric_for, metric_named
+from gated_domains.experiments.model import digest_of_weights
 from gated_domains.methods import METHODS
 from gated_domains.methods.method import Method, Mode
 from gated_domains.settings import Settings, from_yaml, parsed, plain
 from gated_domains.settings.plain_yaml import value_of
 from gated_domains.training.settings import TrainingSettings
 
-Selection = Literal["source_validation", "worst_class", "out_of_domain", "leave_one_source_out", "last", "oracle"]
+Selection = Literal[
+    "auto", "official", "source_validation", "worst_class", "out_of_domain", "leave_one_source_out", "last", "oracle"
+]
 SWITCHES = {"ema": "EMA", "swad": "SWAD", "mixstyle": "MixStyle"}
 """Settings of a training that go with every method, and what they are called in a table."""
 _TRAINING = frozenset(TrainingSettings.model_fields)
+_NEVER = object()
+_LATER: dict[str, Any] = {"pretrained": None, "shrunk": False, "backbone": None}
+_LATER_IN_TRAINING = {
+    name: TrainingSettings.model_fields[name].default
+    for name in ("decay", "drop_after", "warmup", "accumulate", "checkpoint_activations", "augment")
+}
 _USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True}
 _FEW_ROWS = 3_000
+_MAPS = ("images", "bands")
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
 
 
@@ -44,6 +56,12 @@ class DataSettings(Settings):
     keep_together: str | None = None
     task: str | None = None
     image_size: int | None = None
+    text: str | None = None
+    smiles: str | None = None
+    form: str | None = None
+    tokens: int | None = Field(default=None, ge=1)
+    tokenizer: str | None = None
+    fraction: float | None = Field(default=None, gt=0, lt=1)
     seed: int = Field(default=0, ge=0)
 
     @classmethod
@@ -99,8 +117,11 @@ class Frame(Settings):
     split_seed: int = Field(default=0, ge=0)
     validation_domain: str | None = None
     body: str = "auto"
+    pretrained: str = "auto"
+    shrunk: bool = False
+    backbone: str | None = None
     training: TrainingSettings = TrainingSettings()
-    selection: Selection = "source_validation"
+    selection: Selection = "auto"
     metric: str = "auto"
     score_by: tuple[str, ...] = ()
     calibrate: bool = False
@@ -110,6 +131,10 @@ class Frame(Settings):
 class Recipe(Frame):
     """One run. ``hold_out`` names the domains never seen (``a+b`` for two), None: all of them are trained on.
 
+    ``hold_out: official`` is the publisher's own division; ``selection: auto`` then goes by its validation part, and
+    elsewhere by source validation. ``pretrained`` is where published weights of the body come from: ``auto`` and
+    ``true`` the usual cache, ``false`` none, else a file. ``shrunk`` takes a few layers of it, to see that a road
+    works. ``backbone`` is the folder of a run whose body is started from, or kept as it is in fine-tuning.
     ``validation_domain`` names source domains (``a+b``) that select rather than train, for out-of-domain validation.
     ``training`` has what the method changes in it put in. ``score_by`` names what groups are scored beside domains:
     metadata columns, ``domain``, ``class``. ``calibrate`` fits a temperature to probabilities on validation rows.
@@ -125,8 +150,24 @@ class Recipe(Frame):
         return fields
 
     def identity(self) -> dict[str, Any]:
-        """What tells this run from others on the same data: all but where the data lie and how they were read."""
-        return {name: value for name, value in self.plain().items() if name != "data"}
+        """What tells this run from others on the same data: all but where the data lie and how they were read.
+
+        Weights that it starts from count by their digest, not by where they lie. Settings that came later are left out
+        where they are as ever, so that runs of older versions keep their names.
+        """
+        fields = {name: value for name, value in self.plain().items() if name != "data"}
+        if self.training.sampling != "groups" or self.training.repeat_rows:  # as ever: rows were repeated
+            fields["training"].pop("repeat_rows")
+        fields["training"] = {
+            name: value for name, value in fields["training"].items() if _LATER_IN_TRAINING.get(name, _NEVER) != value
+        }
+        if self.backbone is not None:
+            fields["pretrained"] = None  # published weights are not looked at where a body is started from
+        elif self.body != "auto":
+            fields["pretrained"] = weights_digest(self.body, self.pretrained, shrunk=self.shrunk)
+        if self.backbone is not None:
+            fields["backbone"] = digest_of_weights(Path(self.backbone))
+        return {name: value for name, value in fields.items() if _LATER.get(name, _NEVER) != value}
 
     @property
     def label(self) -> str:
@@ -141,11 +182,16 @@ class Recipe(Frame):
     def seen_from(self, folder: Path) -> Recipe:
         """The recipe as it is written there: data in files are named by the way to them, which ``read_recipe`` goes."""
         place = Path(os.path.abspath(self.data.what))
-        if self.data.what in DATASETS or not place.exists():
-            return self
-        # Not resolved to its last part: data behind a link go by the name of the link.
-        way = os.path.relpath(place.parent.resolve() / place.name, folder.resolve())
-        return self.but(data=self.data.model_copy(update={"what": way}))
+        changes: dict[str, Any] = {}
+        if self.data.what not in DATASETS and place.exists():
+            # Not resolved to its last part: data behind a link go by the name of the link.
+            way = os.path.relpath(place.parent.resolve() / place.name, folder.resolve())
+            changes["data"] = self.data.model_copy(update={"what": way})
+        for name in ("backbone", "pretrained"):
+            given = getattr(self, name)
+            if given is not None and Path(given).exists():
+                changes[name] = os.path.relpath(Path(given).resolve(), folder.resolve())
+        return self.but(**changes)
 
     def but(self, **changes: Any) -> Recipe:
         """The same recipe with some fields changed."""
@@ -233,6 +279,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     what = recipe.data.what
     if what and what not in DATASETS and (path.parent / what).exists():
         recipe = recipe.but(data=recipe.data.model_copy(update={"what": str(path.parent / what)}))
+    for name in ("backbone", "pretrained"):
+        given = getattr(recipe, name)
+        if given is not None and (path.parent / given).exists():
+            recipe = recipe.but(**{name: str(path.parent / given)})
     return recipe
 
 
@@ -241,8 +291,12 @@ def resolved(recipe: Recipe, dataset: DomainDataset) -> Recipe:
     if recipe.training.sampling == "auto":
         training = recipe.training.model_copy(update={"sampling": recipe.method.kind.sampling})
         recipe = recipe.but(training=training)
+    official = recipe.hold_out == OFFICIAL
+    if recipe.selection == "auto":
+        recipe = recipe.but(selection="official" if official else "source_validation")
     if recipe.metric == "auto":
-        recipe = recipe.but(metric=metric_for(dataset.num_classes).name)
+        published = dataset.published if official else None
+        recipe = recipe.but(metric=metric_for(dataset.task).name if published is None else published.metric)
     if recipe.body == "auto":
         return recipe.but(body=default_body(dataset.inputs.kind))
     takes = BODIES[default_body(dataset.inputs.kind)].takes
@@ -257,14 +311,26 @@ def resolved(recipe: Recipe, dataset: DomainDataset) -> Recipe:
 
 def mixes_vectors(recipe: Recipe, dataset: DomainDataset) -> bool:
     """Whether styles of vectors are mixed, which goes by their domains: of inputs, or of a frozen body's features."""
-    vectors = dataset.inputs.kind != "images" or recipe.method.mode == "fine_tune"
+    vectors = dataset.inputs.kind not in _MAPS or recipe.method.mode == "fine_tune"
     return vectors and recipe.training.mixstyle is not None
 
 
 def default_training(dataset: DomainDataset, changes: Mapping[str, Any]) -> TrainingSettings:
     """The settings for data: where rows are few, smaller batches and more epochs, or there would be too few steps."""
-    few, vectors = len(dataset) < _FEW_ROWS, dataset.inputs.kind != "images"
+    if dataset.inputs.kind == "tokens":  # as transformers are usually fine-tuned
+        usual = {
+            "epochs": 3,
+            "patience": None,
+            "batch_size": 16,
+            "rate": 2e-5,
+            "weight_decay": 0.01,
+            "schedule": "linear",
+        }
+        return parsed(TrainingSettings, {**usual, **changes}, "training")
+    few, vectors = len(dataset) < _FEW_ROWS, dataset.inputs.kind not in (*_MAPS, "graphs")
     base: dict[str, Any] = {"epochs": 20, "patience": 5, "batch_size": 256} if vectors else {}
+    if dataset.inputs.kind == "words":  # a network on words has learned them by heart after a few epochs
+        base |= {"epochs": 6, "patience": 2}
     if few:
         base = {"batch_size": 64, **({"epochs": 60, "patience": 15} if vectors else {})}
     return parsed(TrainingSettings, {**base, **changes}, "training")

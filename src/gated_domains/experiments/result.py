@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.groups import groups_among
-from gated_domains.data.splits import HoldOut
+from gated_domains.data.published import STATISTICS
+from gated_domains.data.splits import OFFICIAL, HoldOut, draws_whole_domains
 from gated_domains.evaluation.calibration import fit_temperature, tempered
 from gated_domains.evaluation.metrics import Metric, metric_for, metrics_for
-from gated_domains.evaluation.scores import DomainScores, has_score, score_by_domain
+from gated_domains.evaluation.scores import DomainScores
+from gated_domains.evaluation.scoring import Scorer
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule
 from gated_domains.experiments.recipe import Recipe, mixes_vectors
 from gated_domains.methods import Method
@@ -25,7 +28,8 @@ from gated_domains.training.predicting import predict_rows
 
 _FEW_SCORED = 30
 _ONE_SIDED = 0.8  # share of one class above which accuracy says little
-VALIDATION, TEST = 0, 1  # what ``part`` says of a row of predictions.npz
+VALIDATION, TEST = 0, 1  # what ``part`` says of a row of predictions.npz; the parts scored beside come after these
+_MOST_SOURCES = 200  # that are listed by name
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -33,12 +37,13 @@ Arrays = Mapping[str, NDArray[Any]]
 def predictions(
     method: Method, material: Material, split: HoldOut, dataset: DomainDataset, fabric: Fabric
 ) -> dict[str, NDArray[Any]]:
-    """What the method says of the sources' validation rows and of the held-out rows, beside the truth."""
-    rows = np.concatenate([split.validation, split.test])
+    """What the method says of validation rows, of the held-out rows and of those scored beside, with the truth."""
+    parts = [split.validation, split.test, *split.also.values()]
+    rows = np.concatenate(parts)
     found = predict_rows(method, material.samples, rows, fabric=fabric)
     return {
         "rows": rows,
-        "part": np.repeat(np.array([VALIDATION, TEST], np.uint8), [len(split.validation), len(split.test)]),
+        "part": np.repeat(np.arange(len(parts), dtype=np.uint8), [len(part) for part in parts]),
         "targets": dataset.targets[rows],
         **({} if dataset.domains is None else {"domains": dataset.domains[rows]}),
         **found.arrays(),
@@ -55,51 +60,68 @@ def calibrated(predicted: Arrays) -> tuple[dict[str, NDArray[Any]], float]:
     return {**predicted, "output": tempered(predicted["output"], temperature)}, temperature
 
 
+def scorer_for(
+    recipe: Recipe, split: HoldOut, dataset: DomainDataset, part: int = VALIDATION, *, metric: Metric | None = None
+) -> Scorer:
+    """How a part is scored: by domains and groups, all rows together, or as the publisher does."""
+    name = part_names(split)[part]
+    official = split.key == OFFICIAL
+    pooled = official or (split.pooled and part != VALIDATION)
+    return Scorer(
+        dataset=dataset,
+        metric=metric or metric_for(dataset.task, recipe.metric),
+        score_by=recipe.score_by,
+        pooled=(split.held_out[0] if part == TEST else name) if pooled else None,
+        official=official and not recipe.score_by,
+    )
+
+
+def part_names(split: HoldOut) -> tuple[str, ...]:
+    """What the parts of the predictions are called."""
+    return ("validation", "test", *split.also)
+
+
 def scores(
+    recipe: Recipe,
+    split: HoldOut,
     dataset: DomainDataset,
     predicted: Arrays,
     part: int,
     *,
     metric: Metric | None = None,
-    score_by: Sequence[str] = (),
 ) -> DomainScores | None:
     """The scores of one part of the predictions; None where nothing was held out, or its rows have no such score.
 
-    ``metric`` is the usual one of the task unless given; ``score_by`` names what groups are scored beside domains.
+    ``metric`` is that of the recipe unless given; in others groups are not scored.
     """
     chosen = predicted["part"] == part
-    metric = metric or metric_for(dataset.num_classes)
-    targets = predicted["targets"][chosen]
-    if not len(targets) or not has_score(metric, targets):
+    scorer = scorer_for(recipe, split, dataset, part, metric=metric)
+    if metric is not None:
+        scorer = replace(scorer, score_by=())
+    if not scorer.has_score(predicted["rows"][chosen]):
         return None
-    groups = groups_among(dataset, predicted["rows"][chosen], score_by) if score_by else None
-    return score_by_domain(
-        predicted["output"][chosen],
-        targets,
-        domains=predicted["domains"][chosen] if "domains" in predicted else None,
-        domain_names=dataset.domain_names,
-        metric=metric,
-        groups=None if groups is None else groups.index[predicted["rows"][chosen]],
-        group_names=() if groups is None else groups.names,
-    )
+    return scorer(predicted["output"][chosen], predicted["rows"][chosen])
 
 
 def check_scoring(recipe: Recipe, split: HoldOut, dataset: DomainDataset) -> None:
     """Refuse, before anything is trained, what could not be scored after it."""
-    metric = metric_for(dataset.num_classes, recipe.metric)
+    metric = metric_for(dataset.task, recipe.metric)
     if recipe.calibrate and dataset.num_classes is None:
-        raise DataError("there is nothing to calibrate where a number is predicted; leave calibrate out")
+        here = "labels are" if dataset.task == "labels" else "a number is"
+        raise DataError(f"there is nothing to calibrate where {here} predicted; leave calibrate out")
     rule = SELECTION_RULES[recipe.selection]
     if rule.oracle and not len(split.test):
         raise DataError("the oracle selects by a held-out domain, and none is held out; name one, or select otherwise")
     if recipe.selection == "worst_class" and dataset.num_classes is None:
-        raise DataError("there is no worst class where a number is predicted; select by source_validation")
-    deciding = [("validation", split.validation)]
-    deciding += [("held-out", split.test)] * rule.oracle
-    for what, rows in deciding:
-        if not has_score(metric, dataset.targets[rows]):
+        here = "labels are" if dataset.task == "labels" else "a number is"
+        raise DataError(f"there is no worst class where {here} predicted; select by source_validation")
+    deciding = [("validation", VALIDATION, split.validation)]
+    deciding += [("held-out", TEST, split.test)] * rule.oracle
+    for what, part, rows in deciding:
+        if not scorer_for(recipe, split, dataset, part).has_score(rows):
+            of_groups = ", or those of each group that counts," * (split.key == OFFICIAL)
             raise DataError(
-                f"the {len(rows):,} {what} rows share one target and have no {metric.label} to select by; "
+                f"the {len(rows):,} {what} rows{of_groups} share one target and have no {metric.label} to select by; "
                 "choose another metric"
             )
     for rows in (split.validation, split.test):
@@ -120,9 +142,10 @@ def result(
     temperature: float = 1.0,
 ) -> dict[str, Any]:
     """The content of ``result.json``."""
-    metric = metric_for(dataset.num_classes, recipe.metric)
+    metric = metric_for(dataset.task, recipe.metric)
     rule = SELECTION_RULES[recipe.selection]
-    test = scores(dataset, predicted, TEST, metric=metric, score_by=recipe.score_by)
+    test = scores(recipe, split, dataset, predicted, TEST)
+    beside = {name: scores(recipe, split, dataset, predicted, 2 + at) for at, name in enumerate(split.also)}
     return {
         "data": dataset.name,
         "method": recipe.method.name,
@@ -132,15 +155,16 @@ def result(
         "seed": recipe.seed,
         "hold_out": split.name,
         "held_out": list(split.held_out),
-        "sources": list(split.sources),
+        "sources": list(split.sources) if len(split.sources) <= _MOST_SOURCES else [],
         "metric": metric.name,
         "higher_is_better": metric.higher_is_better,
         "test": _stored(test, split, metric),
         "validation": outcome.validation.as_json(),
+        "also": {name: score.as_json() for name, score in beside.items() if score is not None},
         "all_metrics": {
-            "validation": _all_metrics(dataset, predicted, VALIDATION),
-            "test": _all_metrics(dataset, predicted, TEST),
+            name: _all_metrics(recipe, split, dataset, predicted, part) for part, name in enumerate(part_names(split))
         },
+        "statistic": _statistic(dataset, recipe, metric),
         "score_by": list(recipe.score_by),
         "selection": rule.label(metric),
         "selection_score": outcome.selection_score,
@@ -156,6 +180,7 @@ def result(
             "trained": sum(p.numel() for p in method.parameters() if p.requires_grad),
             "all": sum(p.numel() for p in method.parameters()),
         },
+        "batchwise": method.batchwise,
         "uses_domains": method.uses_domains or _told_domains(recipe, dataset),
         "notes": [
             *dataset.notes,
@@ -175,10 +200,19 @@ def _stored(test: DomainScores | None, split: HoldOut, metric: Metric) -> dict[s
     return {"metric": metric.name, "by_domain": {}, "overall": None, "unscored": list(split.held_out)}
 
 
-def _all_metrics(dataset: DomainDataset, predicted: Arrays, part: int) -> dict[str, dict[str, Any]]:
+def _statistic(dataset: DomainDataset, recipe: Recipe, metric: Metric) -> str:
+    """What of the metric counts: that of all rows, unless the publisher says otherwise."""
+    published = dataset.published if recipe.hold_out == OFFICIAL else None
+    return "overall" if published is None or metric.name != published.metric else published.statistic
+
+
+def _all_metrics(
+    recipe: Recipe, split: HoldOut, dataset: DomainDataset, predicted: Arrays, part: int
+) -> dict[str, dict[str, Any]]:
     """Every metric of the task that these rows have a score in."""
     found = {
-        metric.name: scores(dataset, predicted, part, metric=metric) for metric in metrics_for(dataset.num_classes)
+        metric.name: scores(recipe, split, dataset, predicted, part, metric=metric)
+        for metric in metrics_for(dataset.task)
     }
     return {
         name: {"by_domain": dict(score.by_domain), "overall": score.overall}
@@ -198,6 +232,13 @@ def _protocol(dataset: DomainDataset, recipe: Recipe) -> str:
         if dataset.official_test is not None
         else f"{recipe.validation:.0%} of the source rows, by domain" + " and class" * (dataset.num_classes is not None)
     )
+    if dataset.official_test is None and draws_whole_domains(dataset):
+        kept = f"whole source domains, {recipe.validation:.0%} of the source rows"
+    if recipe.hold_out == OFFICIAL:
+        counts = STATISTICS[_statistic(dataset, recipe, metric_for(dataset.task, recipe.metric))]
+        label = metric_for(dataset.task, recipe.metric).label
+        seen = "but it selects the model" if SELECTION_RULES[recipe.selection].oracle else "nor in selection"
+        return f"the published division: test is never seen in training, {seen}; scored by {counts}{label}"
     if recipe.selection == "leave_one_source_out":
         kept = "each source domain in turn, by trainings that leave it out"
     elif SELECTION_RULES[recipe.selection].rows == "kept_apart":
@@ -223,7 +264,7 @@ def _score_notes(test: DomainScores | None, split: HoldOut, metric: Metric) -> l
 def _split_notes(split: HoldOut, dataset: DomainDataset, rule: SelectionRule, metric: Metric) -> list[str]:
     notes = []
     for name in split.held_out:
-        rows = np.intersect1d(split.test, dataset.rows_of(name))
+        rows = split.test if split.pooled else np.intersect1d(split.test, dataset.rows_of(name))
         if len(rows) < _FEW_SCORED:
             notes.append(f"only {len(rows)} rows of {name} are scored: its numbers are coarse, in every mean too")
         elif dataset.class_names is not None and metric.name == "accuracy":

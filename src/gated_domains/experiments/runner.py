@@ -17,7 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.making import weights_note
 from gated_domains.backbones.mixstyle import too_few_styles
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
@@ -26,17 +26,30 @@ from gated_domains.data.errors import DataError, explain
 from gated_domains.data.files import written_whole
 from gated_domains.data.fingerprint import fingerprint
 from gated_domains.data.groups import groups_among
+from gated_domains.data.inputs import Rows
 from gated_domains.data.like import schema_of
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs, kept_apart
-from gated_domains.evaluation.scores import DomainScores, metric_named
+from gated_domains.evaluation.scores import DomainScores
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule, fixed_epoch
+from gated_domains.experiments.checks import refuse_settings
 from gated_domains.experiments.environment import environment
 from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.model import Model, Shape, load_weights, task_for
+from gated_domains.experiments.provenance import Seen, seen_by, split_hash
 from gated_domains.experiments.recipe import MethodChoice, Recipe, choose_method, mixes_vectors, resolved
-from gated_domains.experiments.result import VALIDATION, calibrated, check_scoring, predictions, result, scores
+from gated_domains.experiments.result import (
+    TEST,
+    VALIDATION,
+    calibrated,
+    check_scoring,
+    predictions,
+    result,
+    scorer_for,
+    scores,
+)
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.run_notes import breaks_noted, gate_warnings, process_notes
+from gated_domains.experiments.starts import Starts, body_of
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Ensemble, Method, Numbers
 from gated_domains.methods.erm_ensemble import MembersSettings
@@ -100,17 +113,21 @@ class Runner:
         self.dataset, self.root = dataset, Path(root)
         self.hardware = hardware or Hardware()
         self.watcher, self.checkpoint_seconds = watcher, checkpoint_seconds
-        self.fingerprint = fingerprint(dataset)
+        self.digests = dataset.inputs.digests()
+        self.fingerprint = fingerprint(dataset, self.digests)
         self._data = {"name": dataset.name, "fingerprint": self.fingerprint}
         self._splits: dict[tuple[str | None, str | None, float, int], HoldOut] = {}
         self._samples: tuple[str, Samples] | None = None
         self._fabrics: dict[str, Fabric] = {}
         self._built: set[str] = set()
+        self._fitted: tuple[Rows, Encoding] | None = None
+        self.starts = Starts(dataset, self.fingerprint, self.digests)
 
     def run(self, recipe: Recipe) -> RunFolder:
         """The finished run of a recipe."""
         recipe = resolved(recipe, self.dataset)
         split = self.split(recipe)  # what cannot be held out is refused before anything is written
+        refuse_settings(recipe, self.dataset, split)
         check_scoring(recipe, split, self.dataset)
         self._groups(recipe)
         fabric = self._fabric(recipe)
@@ -160,30 +177,17 @@ class Runner:
         """Refuse a recipe that cannot be run on these data, before anything is trained."""
         recipe = resolved(recipe, self.dataset)
         split = self.split(recipe)
-        if recipe.selection == "out_of_domain" and recipe.validation_domain is None:
-            raise DataError("selection out_of_domain needs validation_domain, the source domain to validate on")
-        if recipe.selection != "out_of_domain" and recipe.validation_domain is not None:
-            raise DataError(
-                f"validation_domain {recipe.validation_domain} selects by out-of-domain validation; "
-                "select by out_of_domain, or leave it out"
-            )
-        if recipe.training.swad and recipe.selection in ("leave_one_source_out", "last", "worst_class"):
-            raise DataError(
-                f"{recipe.label} averages over epochs that the validation loss chooses, so {recipe.selection} would "
-                "choose for nothing; select by source_validation, or leave swad out"
-            )
-        if recipe.selection == "leave_one_source_out" and len(split.sources) < 2:
-            raise DataError(
-                f"with {recipe.hold_out} held out there is one source domain only, and leaving it out leaves none; "
-                "select by source_validation"
-            )
+        refuse_settings(recipe, self.dataset, split)
         check_scoring(recipe, split, self.dataset)
         self._groups(recipe)
         for needed in self.needs(recipe):
             self.check(needed)
-        built = run_hash({"method": plain(recipe.method), "body": recipe.body})
+        chosen = {name: getattr(recipe, name) for name in ("body", "pretrained", "shrunk")}
+        built = run_hash({"method": plain(recipe.method), **chosen})
+        if recipe.backbone is not None:
+            body_of(self.starts.backbone(recipe, split, self._encoding(split)))
         if built not in self._built:  # what cannot be built, cannot be on any hold-out
-            encoding = fit_encoding(self.dataset, split.train)
+            encoding = self._encoding(split)
             task = task_for(self.dataset, split.train, weighted=recipe.training.class_weights)
             with torch.random.fork_rng(devices=[]):
                 self._shape(recipe, encoding, task).build(task=task)
@@ -192,7 +196,7 @@ class Runner:
     def stands_on(self, recipe: Recipe) -> list[Recipe]:
         """The runs that this one is made of: the network whose body is frozen, the members of an ensemble."""
         if recipe.method.mode == "fine_tune":
-            return [_under_erm(recipe, choose_method("erm"))]
+            return [] if recipe.backbone is not None else [_under_erm(recipe, choose_method("erm"))]
         if isinstance(recipe.method.settings, MembersSettings):
             chosen = recipe.method.settings
             member = choose_method("erm", {"activation": chosen.activation})
@@ -242,7 +246,7 @@ class Runner:
     def _make(self, recipe: Recipe, split: HoldOut, folder: RunFolder, fabric: Fabric) -> None:
         before = [self.run(needed) for needed in self.stands_on(recipe)]
         choosing = [self.run(needed) for needed in self.selected_by(recipe)]
-        encoding = fit_encoding(self.dataset, split.train)
+        encoding = self._encoding(split)
         task = task_for(self.dataset, split.train, weighted=recipe.training.class_weights)
         job = _Job(
             recipe=recipe,
@@ -275,12 +279,7 @@ class Runner:
     def _trained(self, job: _Job) -> _Made:
         recipe, fabric = job.recipe, job.fabric
         torch.manual_seed(recipe.seed + fabric.global_rank)
-        body = None
-        if recipe.method.mode == "fine_tune":
-            source = Model.load(job.before[0].path).method.backbone
-            assert isinstance(source, Backbone)
-            body = source.body
-        method = job.shape.build(task=job.task, body=body)
+        method = self._built_method(job)
         key = run_hash({"data": self.fingerprint, "encoding": job.encoding.describe()})
         rule, patience = self._rule(job)
         # The oracle alone selects by what it is scored on.
@@ -297,7 +296,7 @@ class Runner:
                 fabric=fabric,
                 seed=recipe.seed,
                 rule=rule,
-                metric=metric_named(recipe.metric),
+                scorer=scorer_for(recipe, job.split, self.dataset, TEST if rule.oracle else VALIDATION),
                 keeping=Keeping(folder=job.folder.path, seconds=self.checkpoint_seconds),
                 journal=job.folder,
                 watcher=self.watcher,
@@ -305,12 +304,23 @@ class Runner:
             outcome = training.run()
             outcome = replace(outcome, seconds=outcome.seconds + extracting)
             predicted, temperature = self._predicted(job, method, material)
-            outcome = replace(outcome, validation=self._validation(recipe, predicted))
+            outcome = replace(outcome, validation=self._validation(job, predicted))
             notes = process_notes(method, fabric.world_size, min(recipe.training.batch_size, len(material.train)))
-        notes += outcome.notes
+        notes += [*outcome.notes, *job.encoding.notes]
+        if recipe.backbone is None and (started := weights_note(recipe.body, recipe.pretrained, shrunk=recipe.shrunk)):
+            notes.append(started)
         if recipe.validation_domain is not None:
             notes.append(f"selected by {recipe.validation_domain}, a source domain that does not train")
         return _Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=notes)
+
+    def _built_method(self, job: _Job) -> Method:
+        """The method before its first step, on the body that it starts from."""
+        recipe, build = job.recipe, job.shape.build
+        if recipe.method.mode != "fine_tune":
+            return build(task=job.task, make=self.starts.maker(recipe, job.split, job.encoding))
+        if recipe.backbone is not None:
+            return build(task=job.task, body=body_of(self.starts.backbone(recipe, job.split, job.encoding)))
+        return build(task=job.task, body=body_of(Model.load(job.before[0].path)))
 
     def _joined(self, job: _Job) -> _Made:
         """The members of an ensemble, put together."""
@@ -327,7 +337,7 @@ class Runner:
             epochs=max(int(end["epochs"]) for end in ends),
             stopped="each member by itself",
             seconds=0.0,
-            validation=self._validation(job.recipe, predicted),
+            validation=self._validation(job, predicted),
             selection_score=None if None in selected else float(np.mean(selected)),
         )
         if job.fabric.is_global_zero:
@@ -339,16 +349,25 @@ class Runner:
         predicted = predictions(method, material, job.split, self.dataset, job.fabric)
         return calibrated(predicted) if job.recipe.calibrate else (predicted, 1.0)
 
-    def _validation(self, recipe: Recipe, predicted: dict[str, NDArray[Any]]) -> DomainScores:
-        chosen = metric_named(recipe.metric)
-        validation = scores(self.dataset, predicted, VALIDATION, metric=chosen, score_by=recipe.score_by)
+    def _validation(self, job: _Job, predicted: dict[str, NDArray[Any]]) -> DomainScores:
+        validation = scores(job.recipe, job.split, self.dataset, predicted, VALIDATION)
         assert validation is not None
         return validation
 
     def _written(self, job: _Job, made: _Made, notes: list[str]) -> dict[str, Any]:
         """Put the model, its predictions and last the result into the folder."""
         schema = schema_of(self.dataset, job.encoding)
-        model = Model(method=made.method, shape=job.shape, schema=schema, temperature=made.temperature)
+        model = Model(
+            method=made.method,
+            shape=job.shape,
+            schema=schema,
+            temperature=made.temperature,
+            trained_on=self._trained_on(job),
+        )
+        before = None if job.recipe.backbone is None else Seen.read(Path(job.recipe.backbone))
+        oracle = SELECTION_RULES[job.recipe.selection].oracle
+        seen = seen_by(job.split, self.fingerprint, self.digests, before=before, oracle=oracle)
+        seen.write(job.folder.path)
         model.save(job.folder.path)
         job.folder.write_predictions(**made.predicted)
         found = result(
@@ -365,6 +384,22 @@ class Runner:
         job.folder.finish(found)
         return found
 
+    def _trained_on(self, job: _Job) -> dict[str, Any]:
+        return {
+            **self._data,
+            "hold_out": job.recipe.hold_out,
+            "validation_domain": job.recipe.validation_domain,
+            "split_seed": job.recipe.split_seed,
+            "split": split_hash(job.split),
+            "seed": job.recipe.seed,
+        }
+
+    def _encoding(self, split: HoldOut) -> Encoding:
+        """Fitted once for all runs on the same training rows: a vocabulary of word pieces takes minutes."""
+        if self._fitted is None or not np.array_equal(self._fitted[0], split.train):
+            self._fitted = (split.train, fit_encoding(self.dataset, split.train))
+        return self._fitted[1]
+
     def _shape(self, recipe: Recipe, encoding: Encoding, task: Task) -> Shape:
         numbers = {"mean": task.mean, "scale": task.scale} if isinstance(task, Numbers) else {}
         return Shape(
@@ -374,7 +409,8 @@ class Runner:
             body=recipe.body,
             kind=self.dataset.inputs.kind,
             inputs=tuple(encoding.shape),
-            outputs=self.dataset.num_classes or 1,
+            outputs=self.dataset.outputs,
+            architecture=self.starts.architecture(recipe, encoding),
             domains=self._groups(recipe) if recipe.method.kind.uses_domains else (),
             **numbers,
         )

@@ -1,0 +1,67 @@
+"""Settings that do not go together, refused before anything is trained."""
+
+from __future__ import annotations
+
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
+from gated_domains.data.splits import OFFICIAL, HoldOut
+from gated_domains.experiments.recipe import Recipe
+from gated_domains.methods.method import Method
+
+_MAPS = ("images", "bands")
+
+
+def refuse_settings(recipe: Recipe, dataset: DomainDataset, split: HoldOut) -> None:
+    """Refuse a recipe whose settings cannot be had on these data, or not all at once."""
+    _refuse_training(recipe, dataset)
+    _refuse_selection(recipe, split)
+
+
+def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
+    training, kind = recipe.training, dataset.inputs.kind
+    if training.accumulate > 1 and recipe.method.kind.step is not Method.step:
+        raise DataError(
+            f"{recipe.label} has a step of its own, which cannot be cut into parts; leave accumulate out, or the method"
+        )
+    if training.accumulate > 1 and training.mixstyle is not None:
+        raise DataError("styles are mixed over a whole batch; leave accumulate or mixstyle out")
+    if training.sampling == "groups" and training.groups_per_batch % training.accumulate:
+        raise DataError(
+            f"a batch of {training.groups_per_batch} domains cannot be cut into {training.accumulate} parts; "
+            "choose groups_per_batch as a multiple of accumulate"
+        )
+    if training.augment != "none" and kind not in _MAPS:
+        raise DataError(f"augment {training.augment} moves images, and these are {dataset.inputs.describe()}")
+    if training.mixstyle is not None and kind in ("tokens", "graphs") and recipe.method.mode != "fine_tune":
+        raise DataError(f"styles are mixed of images and of vectors, and these are {dataset.inputs.describe()}")
+
+
+def _refuse_selection(recipe: Recipe, split: HoldOut) -> None:
+    if recipe.hold_out == OFFICIAL and recipe.selection in ("out_of_domain", "leave_one_source_out"):
+        raise DataError(
+            f"the published division has its own validation rows, so {recipe.selection} has nothing to keep apart; "
+            "select by official, or hold out domains by their names"
+        )
+    if recipe.selection == "out_of_domain" and recipe.validation_domain is None:
+        raise DataError("selection out_of_domain needs validation_domain, the source domain to validate on")
+    if recipe.selection != "out_of_domain" and recipe.validation_domain is not None:
+        raise DataError(
+            f"validation_domain {recipe.validation_domain} selects by out-of-domain validation; "
+            "select by out_of_domain, or leave it out"
+        )
+    if recipe.training.swad and recipe.selection in ("leave_one_source_out", "last", "worst_class"):
+        raise DataError(
+            f"{recipe.label} averages over epochs that the validation loss chooses, so {recipe.selection} would "
+            "choose for nothing; select by source_validation, or leave swad out"
+        )
+    if recipe.selection == "leave_one_source_out" and len(split.sources) < 2:
+        raise DataError(
+            f"with {recipe.hold_out} held out there is one source domain only, and leaving it out leaves none; "
+            "select by source_validation"
+        )
+    if recipe.hold_out == OFFICIAL and recipe.score_by:
+        raise DataError(
+            "a published division is scored by its own groups; leave score_by out, or hold out domains by name"
+        )
+    if recipe.hold_out != OFFICIAL and recipe.selection == "official":
+        raise DataError(f"selection official goes by a published division; hold out {OFFICIAL!r}, or select otherwise")

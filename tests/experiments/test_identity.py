@@ -1,0 +1,50 @@
+"""Runs of older versions keep their names: settings that came later are left out where they are as ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from gated_domains.experiments.hashing import run_hash
+from gated_domains.experiments.recipe import resolved
+from gated_domains.training.settings import TrainingSettings
+from made_runs import images, numbers, recipe, vectors
+
+LATER = {"pretrained", "shrunk", "backbone"}
+LATER_IN_TRAINING = {"decay", "drop_after", "warmup", "accumulate", "checkpoint_activations", "augment"}
+
+
+def test_a_recipe_as_ever_has_none_of_the_keys_that_came_later():
+    found = resolved(recipe("gdu", selection="auto"), vectors()).identity()
+    assert not LATER & set(found)
+    assert not LATER_IN_TRAINING & set(found["training"])
+    assert found["selection"] == "source_validation"  # as it was written before there was a choice by the data
+    assert found["metric"] == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("method", "dataset", "name"),
+    [
+        ("erm", vectors(), "61ed9813ab01"),
+        ("gdu", vectors(), "46848b5e13b5"),
+        ("lisa", images(), "35978c49dea7"),
+        ("linear", numbers(), "dc55b495605c"),
+    ],
+)
+def test_runs_have_the_names_that_the_first_version_gave_them(method, dataset, name):
+    # Then as now, but that blocks of small domains repeated their rows.
+    training = {"repeat_rows": True} if method == "lisa" else {}
+    assert run_hash(resolved(recipe(method, training=training), dataset).identity()) == name
+
+
+@pytest.mark.parametrize("setting", sorted(LATER_IN_TRAINING))
+def test_a_later_setting_counts_once_it_is_changed(setting):
+    others = {"decay": 0.5, "drop_after": 2, "warmup": 1.0, "accumulate": 2, "checkpoint_activations": True}
+    value = others.get(setting, "flips")
+    changed = resolved(recipe("erm", training={setting: value}), vectors()).identity()
+    assert changed["training"][setting] == value
+    assert set(changed["training"]) & LATER_IN_TRAINING == {setting}
+    assert run_hash(changed) != run_hash(resolved(recipe("erm"), vectors()).identity())
+
+
+def test_every_later_setting_is_still_there():
+    assert set(TrainingSettings.model_fields) >= LATER_IN_TRAINING
