@@ -129,6 +129,12 @@ def test_methods_that_used_domains_are_marked_and_the_mark_is_explained() -> Non
     assert "†" not in " ".join(Comparison(results(SCORES)).caption)
 
 
+def test_a_method_that_adapts_by_batch_is_marked_and_the_mark_explained():
+    table = Comparison([*results(SCORES), *results({"arm-bn": SCORES["gdu"]}, batchwise=True)])
+    assert any(line.startswith("§ adapts by batch: it uses held-out rows together") for line in table.caption)
+    assert not any("§" in line for line in Comparison(results(SCORES)).caption)
+
+
 def test_without_a_baseline_there_is_no_difference_and_the_caption_says_why() -> None:
     comparison = Comparison(results(SCORES), baseline="coral")
     assert not any(heading.startswith("to ") for heading in markdown_cells(comparison)[0])

@@ -10,7 +10,7 @@ from gated_domains.evaluation.statistics import Interval, Paired, Spread
 from gated_domains.reports.numbers import PERCENTILE, MethodNumbers, Numbers
 
 ABSENT = "\u2013"
-DOMAINS_MARK, ORACLE_MARK = "†", "‡"
+DOMAINS_MARK, ORACLE_MARK, BATCH_MARK = "†", "‡", "§"
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,13 @@ class Column:
 
 
 def first_column(numbers: Numbers) -> Column:
-    """The methods' labels, marked where domain labels were used, and where the held-out domain selected."""
+    """The methods' labels, marked where domain labels were used, where the held-out domain selected, or its batches."""
     cells = tuple(
-        row.label + f" {DOMAINS_MARK}" * row.uses_domains + f" {ORACLE_MARK}" * row.oracle for row in numbers.rows
+        row.label
+        + f" {DOMAINS_MARK}" * row.uses_domains
+        + f" {ORACLE_MARK}" * row.oracle
+        + f" {BATCH_MARK}" * row.batchwise
+        for row in numbers.rows
     )
     return Column("method", cells, (False,) * len(cells))
 

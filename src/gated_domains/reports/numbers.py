@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from gated_domains.data.errors import DataError, listing
+from gated_domains.data.published import STATISTICS
 from gated_domains.evaluation.metrics import Metric, metric_named
 from gated_domains.evaluation.statistics import Paired, Spread, percentile, spread
 from gated_domains.reports.against import Against, Key, against, not_told_from_best
@@ -28,6 +29,7 @@ class MethodNumbers:
     label: str
     uses_domains: bool
     oracle: bool
+    batchwise: bool
     runs: tuple[RunResult, ...]
     scores: dict[Key, float]
     cells: dict[str, Spread]
@@ -102,6 +104,9 @@ def summarise(results: Sequence[RunResult], baseline: str) -> Numbers:
             else "there is no finished run with a domain held out to compare; train some, or name another folder"
         )
     metric = metric_named(_the_one(results, "metric"))
+    counts = {STATISTICS.get(result.statistic, "") for result in results}
+    if len(counts) == 1:
+        metric = replace(metric, label=counts.pop() + metric.label)
     shared = {name: _the_one(results, name) for name in ("data", "protocol", "selection")}
     hold_outs = tuple(dict.fromkeys(result.hold_out for result in results))
     grouped = _by_method(results)
@@ -142,6 +147,7 @@ def _rows(
             label=labels[key],
             uses_domains=runs[0].uses_domains,
             oracle=any(run.oracle for run in runs),
+            batchwise=any(run.batchwise for run in runs),
             runs=tuple(runs),
             scores=scores[key],
             cells=_cells(runs),

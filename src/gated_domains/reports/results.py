@@ -65,6 +65,10 @@ class RunResult:
     all_metrics: Mapping[str, Mapping[str, Scores]] = field(default_factory=dict)
     oracle: bool = False
     temperature: float = 1.0
+    batchwise: bool = False
+    """Whether what it says of a row hangs on the held-out rows beside it."""
+    statistic: str = "overall"
+    """What of the metric counts, where a publisher says so: that of the worst group, of a percentile of groups."""
 
     def under(self, metric: Metric) -> RunResult:
         """The same run scored by another metric; groups are kept for the one that it was scored by alone."""
@@ -85,6 +89,7 @@ class RunResult:
             validation_overall=validation.overall,
             by_group=None,
             score_by=(),
+            statistic="overall",
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -119,6 +124,8 @@ class RunResult:
             },
             "oracle": self.oracle,
             "temperature": self.temperature,
+            "statistic": self.statistic,
+            "batchwise": self.batchwise,
         }
 
     def _test(self) -> dict[str, Any] | None:
@@ -221,6 +228,8 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         },
         oracle=bool(stored.get("oracle", False)),
         temperature=float(stored.get("temperature", 1.0)),
+        statistic=str(stored.get("statistic", "overall")),
+        batchwise=bool(stored.get("batchwise", False)),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.metrics import significant
 from gated_domains.reports.against import SIGNIFICANT
-from gated_domains.reports.columns import DOMAINS_MARK, ORACLE_MARK, columns
+from gated_domains.reports.columns import BATCH_MARK, DOMAINS_MARK, ORACLE_MARK, columns
 from gated_domains.reports.numbers import PERCENTILE, Numbers
 
 _MOST_NOTES, _MOST_MISSING, _MOST_JOINED = 12, 6, 8
@@ -39,6 +39,8 @@ def caption(numbers: Numbers, *, machine: str | None = None, notes: Sequence[str
     lines += _temperatures(numbers)
     if any(row.uses_domains for row in numbers.rows):
         lines.append(f"{DOMAINS_MARK} used the domain labels of the sources in training.")
+    if any(row.batchwise for row in numbers.rows):
+        lines.append(f"{BATCH_MARK} adapts by batch: it uses held-out rows together, and which domain they are of.")
     lines.append("Time is that of one training" + (f", measured on {machine}." if machine else "."))
     return lines + _missing(numbers)
 

@@ -1,0 +1,162 @@
+"""``gated-domains reproduce``: the paper's tables, run again, with the published number beside each of ours."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from gated_domains.cli.one_voice import first_process, one_voice
+from gated_domains.cli.options import refuse_file, takes_executor, takes_hardware
+from gated_domains.data.errors import DataError
+
+if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
+    from gated_domains.experiments.executors import Executor
+    from gated_domains.experiments.recipe import Recipe
+    from gated_domains.experiments.reproducing.curves import Curves
+    from gated_domains.experiments.reproducing.running import Reproducing
+    from gated_domains.experiments.runner import Runner
+
+app = typer.Typer(help="Run the paper's tables again, with the published number beside each.", no_args_is_help=True)
+
+
+@app.callback()
+def _tables() -> None:
+    """Here so that `wilds` stays a command of its own while it is the only one."""
+
+
+@app.command("wilds")
+@takes_executor
+@takes_hardware
+@one_voice()
+def wilds(
+    hardware: dict[str, Any],
+    executing: dict[str, Any],
+    data: Annotated[
+        Path | None, typer.Option(help="Where the WILDS data lie; else $GATED_DOMAINS_DATA, else the cache.")
+    ] = None,
+    datasets: Annotated[
+        str | None, typer.Option(help="Some of the columns: camelyon17,fmow,camelyon17-digits.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="Some of the rows: erm,coral,e2e_cosine,gdu.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of each cell (folds of PovertyMap); by default as WILDS asks for.", min=1)
+    ] = None,
+    miniature: Annotated[
+        bool, typer.Option("--miniature", help="On made-up data in the same layout, with shrunk networks: minutes.")
+    ] = False,
+    curves: Annotated[bool, typer.Option(help="Draw the Davies-Bouldin curves of the ERM networks.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; out/wilds by default.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="Name the recipes and stop.")] = False,
+) -> None:
+    """Run the table of WILDS: ERM, the paper's GDU, ours, and the rivals whose settings were published.
+
+    Runs are kept: the same command again skips what is done and goes on with what was cut. A cell that cannot be run
+    says why and stops no other.
+    """
+    if show:
+        _list()
+        return
+    from gated_domains.experiments.environment import machine
+    from gated_domains.experiments.reproducing import cells
+    from gated_domains.experiments.reproducing.curves import Curves
+    from gated_domains.experiments.reproducing.grid import plan
+    from gated_domains.experiments.reproducing.miniature import shrink, write_miniatures
+    from gated_domains.experiments.reproducing.running import Reproducing
+    from gated_domains.reports.published_table import PublishedTable
+    from gated_domains.reports.reproduced import Reproduction
+    from gated_domains.training.engine import Hardware
+
+    if miniature and data is not None:
+        raise DataError("--miniature makes its own data; leave --data out")
+    rows, columns = cells.chosen_rows(methods), cells.chosen_columns(datasets)
+    root = out or Path("out") / ("wilds-miniature" if miniature else "wilds")
+    refuse_file(root)
+    console = Console()
+    if miniature:
+        data, seeds = root / "data", seeds or 1
+        if first_process():
+            write_miniatures(columns, data)
+    change = shrink if miniature else None
+    grid = plan(rows, columns, seeds=seeds, change=change)
+    described = cells.described_columns(columns, change)
+    drawn = Curves({f"wilds/{column.dataset}": column.title for column in described.values() if column.published})
+    chosen = Hardware(**hardware)
+    work = Reproducing(
+        grid,
+        root,
+        make=_watched,
+        data_dir=data,
+        hardware=chosen,
+        executing=executing,
+        say=lambda line: console.print(Text(line), soft_wrap=True),
+        after=_curves_of(drawn) if curves and "erm" in rows else None,
+    )
+    stopped = _run(work)
+    if not first_process():
+        return
+    found = Reproduction(
+        rows=cells.described_rows(rows),
+        columns=described,
+        cells=work.cells(),
+        machine=machine(chosen.accelerator),
+        miniature=miniature,
+        notes=tuple(drawn.verdict()),
+    )
+    table = PublishedTable(found)
+    console.print(table)
+    made_up = "miniatures of " * miniature
+    written = [*table.write(root), *drawn.write(root, title=f"Davies-Bouldin score of {made_up}WILDS by M")]
+    console.print(Text("wrote " + ", ".join(str(path) for path in written)), soft_wrap=True)
+    _end(stopped, work, console)
+
+
+def _list() -> None:
+    from gated_domains import recipes
+
+    for name in recipes.names("wilds"):
+        print(name)
+
+
+def _watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe]) -> None:
+    """Make runs while a person looks on."""
+    from gated_domains.cli.watching import Watching
+
+    todo, there = runner.to_train(recipes)
+    with Watching(todo, done=there, workers=executor.workers) as watching:
+        executor.run(recipes, watcher=watching)
+
+
+def _curves_of(drawn: Curves) -> Any:
+    """Take the curves of a data set, by its first process alone."""
+
+    def after(what: str, runner: Runner, recipes: Sequence[Recipe]) -> None:
+        ours = [recipe for recipe in recipes if recipe.body != "digits"]  # the second set-up has none in the paper
+        if first_process() and ours:
+            drawn.add(what.partition(":")[0], runner, ours)
+
+    return after
+
+
+def _run(work: Reproducing) -> BaseException | None:
+    """Make all runs; what stopped it in between, if anything did."""
+    try:
+        work.run()
+    except (KeyboardInterrupt, OSError) as error:  # what is done makes a table all the same
+        return error
+    return None
+
+
+def _end(stopped: BaseException | None, work: Reproducing, console: Console) -> None:
+    if isinstance(stopped, KeyboardInterrupt):
+        console.print("stopped; what is done is kept, and the same command goes on where it was")
+        sys.exit(130)
+    if stopped is not None:
+        raise stopped
+    if not work.results:
+        raise DataError(f"none of the {len(work.grid.jobs)} runs could be made: {next(iter(work.failed.values()))}")
