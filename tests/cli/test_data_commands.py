@@ -310,7 +310,7 @@ def test_list_names_every_data_set_and_where_it_is(run, tmp_path):
     assert {"digits", "digits5", "digits5-small", "synthetic"} <= set(rows)
     assert "here, always" in rows["digits"]
     assert rows["digits5"].rstrip().endswith(str(tmp_path / "digits5"))
-    assert rows["digits5-small"].rstrip().endswith("digits5-small, but only usps")
+    assert "digits5-small, but only" in rows["digits5-small"]  # the rest may stand in the next line
 
 
 def test_every_command_explains_itself(run):
@@ -386,4 +386,4 @@ def test_the_real_command_knows_the_real_data():
     assert "920 rows" in heart.stdout
     molecules = real("data", "check", REAL / "mol_hiv41127.csv.xz", "--target", "ACTIVE")
     assert molecules.returncode == 2
-    assert "molecules cannot be read yet" in molecules.stderr
+    assert "--smiles SMILES" in molecules.stderr

@@ -53,7 +53,11 @@ def compare(
     hardware: dict[str, Any],
     executing: dict[str, Any],
     hold_out: Annotated[
-        str, typer.Option(help="each, NAME, A,B (in turn), A+B (together), folds:K; default: each, many in folds.")
+        str,
+        typer.Option(
+            help="each, NAME, A,B (in turn), A+B (together), folds:K, official (the publisher's division); default: "
+            "official where there is one, else each, many in folds."
+        ),
     ] = "default",
     methods: Annotated[
         str,
@@ -64,7 +68,13 @@ def compare(
         int | None, typer.Option(help="Settings to try for each method and hold-out, chosen on the sources alone.")
     ] = None,
     tuner: Annotated[str, typer.Option(help="What proposes them: random, or optuna.")] = "random",
-    body: Annotated[str, typer.Option(help="small, digits (images), mlp, identity (vectors); by the data.")] = "auto",
+    body: Annotated[
+        str,
+        typer.Option(
+            help="small, digits, resnet18, resnet50, densenet121 (images), mlp, identity (vectors), "
+            "distilbert (texts), gin (molecules); by the data."
+        ),
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; runs/DATA by default.")] = None,
     data_dir: DataDir = None,
     data_seed: Annotated[int, typer.Option(help="For data made in code.", min=0)] = 0,
@@ -117,7 +127,7 @@ def _compare(
 ) -> None:
     """The comparison on one data set."""
     from gated_domains.data.loading import load_data
-    from gated_domains.data.splits import hold_outs
+    from gated_domains.data.splits import OFFICIAL, hold_outs
     from gated_domains.experiments.comparing import every_method, plan
     from gated_domains.experiments.executors import choose_executor
     from gated_domains.experiments.recipe import (
@@ -149,7 +159,8 @@ def _compare(
         chosen, unable = every_method(runner, splits, frame=frame)
     recipes = plan(runner, splits, chosen, seeds, frame=frame)
     todo, there = runner.to_train(recipes)
-    in_folds = hold_out == "default" and len(splits) < len(dataset.domain_names)
+    official = splits[0].key == OFFICIAL
+    in_folds = hold_out == "default" and len(splits) < len(dataset.domain_names) and not official
     console = Console()
     console.print(
         Text(
@@ -160,6 +171,7 @@ def _compare(
             + f", {there} of them done already" * bool(there)
             + f"; before them, {tune} trials of settings for each method and hold-out" * (tune is not None)
             + f"\n{len(dataset.domain_names)} domains are many: they are held out in folds" * in_folds
+            + "\nheld out as published: train trains, val selects, test is scored" * official
             + "".join(f"\nleft out: {why}" for why in unable.values())
         ),
         soft_wrap=True,

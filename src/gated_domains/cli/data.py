@@ -29,11 +29,16 @@ def list_(data_dir: DataDir = None) -> None:
     from gated_domains.data.digits5 import DOMAINS
     from gated_domains.data.files import data_dir as find
     from gated_domains.data.loading import DATASETS
+    from gated_domains.data.wilds import is_wilds
 
     place = find(data_dir)
     table = Table("name", "what it is", box=None, header_style="bold", pad_edge=False)
     table.add_column("where", overflow="fold")  # a path that is cut short helps nobody
     for name, known in DATASETS.items():
+        if is_wilds(name):
+            if ":" not in name:
+                table.add_row(name, known.what, _where_wilds(name, data_dir))
+            continue
         there = [domain for domain in DOMAINS if (place / name / f"{domain}.npz").is_file()]
         where, style = f"not in {place}", "yellow"
         if known.embedded:
@@ -47,8 +52,10 @@ def list_(data_dir: DataDir = None) -> None:
     console.print(table)
     console.print(
         "\nBring digits5 with `gated-domains data fetch digits5`, or make it from files you have with "
-        "`gated-domains data prepare digits5 --from DIR`.\nYour own: a folder domain/class/*.png, a .csv or .parquet, "
-        "an .npz, or a .yaml card that says how to read one.",
+        "`gated-domains data prepare digits5 --from DIR`.\nBring one of WILDS with `gated-domains data fetch "
+        "wilds/NAME`, or write small stand-ins for all with `gated-domains data miniature wilds/all DIR`.\n"
+        "Your own: a folder domain/class/*.png, a .csv or .parquet (numbers, texts, molecules), files *.task.train and "
+        "*.task.test, an .npz, or a .yaml card that says how to read it.",
         highlight=False,
     )
 
@@ -133,7 +140,9 @@ def prepare(
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="digits5, or a part of it: mnist, mnistm, svhn, usps, syn")],
+    name: Annotated[
+        str, typer.Argument(help="wilds/NAME; or digits5, or a part of it: mnist, mnistm, svhn, usps, syn")
+    ],
     data_dir: DataDir = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use only what was fetched before.")] = False,
 ) -> None:
@@ -141,6 +150,33 @@ def fetch(
     from gated_domains.data.fetch import fetch as bring
 
     Console().print(Text(str(bring(name, data_dir=data_dir, offline=offline))))
+
+
+@app.command()
+def miniature(
+    name: Annotated[str, typer.Argument(help="wilds/NAME, or wilds/all for all eight")],
+    dest: Annotated[Path, typer.Argument(help="Folder to write it to; then the --data-dir of other commands.")],
+    seed: Seed = 0,
+) -> None:
+    """Write a small made-up stand-in for a data set of WILDS, in exactly its layout, to try everything on."""
+    from gated_domains.data.miniatures import write_miniature
+    from gated_domains.data.wilds import WILDS
+
+    for one in (f"wilds/{known}" for known in WILDS) if name == "wilds/all" else (name,):
+        Console().print(Text(f"wrote {write_miniature(one, dest, seed=seed)}"))
+
+
+def _where_wilds(name: str, data_dir: Path | None) -> Text:
+    from gated_domains.data.wilds import places, wilds_set
+
+    chosen, _ = wilds_set(name)
+    folder = places.find(chosen, data_dir)
+    if folder is None:
+        return Text(f"not in {places.roots(data_dir)[0]}", style="yellow")
+    missing = places.missing_files(folder, places.required(chosen))
+    if missing:
+        return Text(f"{folder}, without {listing(missing, 3)}", style="yellow")
+    return Text(f"{folder}{', a miniature' if places.is_miniature(folder) else ''}", style="green")
 
 
 def _print_counts(dataset: DomainDataset) -> None:

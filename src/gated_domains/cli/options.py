@@ -26,12 +26,12 @@ def refuse_file(root: Path) -> None:
         raise DataError(f"{there} is a file, and runs go into a folder; choose another --out")
 
 
-def _option(kind: Any, text: str, panel: str, **more: Any) -> Any:
-    return Annotated[kind | None, typer.Option(help=text, rich_help_panel=panel, **more)]
+def _option(kind: Any, text: str, panel: str, *, names: tuple[str, ...] = (), **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(*names, help=text, rich_help_panel=panel, **more)]
 
 
 _READING_PANEL, _TRAINING_PANEL, _HARDWARE_PANEL = "How to read the data", "How to train", "On what"
-_PROTOCOL_PANEL = "How to select and score"
+_PROTOCOL_PANEL, _NETWORK_PANEL = "How to select and score", "What network"
 _EXECUTOR_PANEL = "How many at a time"
 _READING_TEXTS = {
     "target": "Column to be predicted.",
@@ -46,6 +46,21 @@ _READING_TEXTS = {
 _READING: dict[str, Any] = {
     **{name: _option(str, text, _READING_PANEL) for name, text in _READING_TEXTS.items()},
     "image_size": _option(int, "Side in pixels that images are fitted to.", _READING_PANEL),
+    "text": _option(str, "Column of texts.", _READING_PANEL),
+    "smiles": _option(
+        str, "Column of molecules, as SMILES; --domain scaffold then makes domains of them.", _READING_PANEL
+    ),
+    "form": _option(
+        str,
+        "Texts as words (default), tokens or embeddings; molecules as fingerprints (default) or graphs.",
+        _READING_PANEL,
+        names=("--as",),
+    ),
+    "tokens": _option(int, "Most tokens of a text, for --as tokens.", _READING_PANEL),
+    "tokenizer": _option(
+        str, "Folder or name of a tokenizer; else a vocabulary is made of the training texts.", _READING_PANEL
+    ),
+    "fraction": _option(float, "Share of the rows to take, for a first try.", _READING_PANEL),
 }
 _LISTS = ("positive", "categorical", "drop", "metadata")
 
@@ -55,7 +70,17 @@ _TRAINING: dict[str, Any] = {
     "rate": _option(float, "Learning rate; 0.001 by default.", _TRAINING_PANEL),
     "optimizer": _option(str, "adamw, adam or sgd.", _TRAINING_PANEL),
     "weight_decay": _option(float, "Of all weights; 0 by default.", _TRAINING_PANEL),
-    "schedule": _option(str, "Learning rate: cosine or constant.", _TRAINING_PANEL),
+    "schedule": _option(str, "Learning rate: cosine, linear, constant, step or plateau.", _TRAINING_PANEL),
+    "decay": _option(float, "What step and plateau multiply the learning rate by; 0.96 by default.", _TRAINING_PANEL),
+    "drop_after": _option(int, "Epochs without a better score after which plateau does so; 10.", _TRAINING_PANEL),
+    "warmup": _option(float, "Epochs over which the learning rate rises from 0.", _TRAINING_PANEL),
+    "accumulate": _option(
+        int, "Parts that a batch is cut into, to save memory; the update is the same.", _TRAINING_PANEL
+    ),
+    "checkpoint_activations": _option(
+        bool, "Compute the activations of a large network twice rather than keep them.", _TRAINING_PANEL
+    ),
+    "augment": _option(str, "Images: none, flips, or turns (by right angles too).", _TRAINING_PANEL),
     "patience": _option(
         int, "Epochs without a better validation score that end a training; 0: never.", _TRAINING_PANEL
     ),
@@ -72,14 +97,15 @@ _TRAINING: dict[str, Any] = {
     "group_by": _option(
         str, "What stands for the domains in training: metadata columns, domain, class: a,b.", _TRAINING_PANEL
     ),
-    "groups_per_batch": _option(int, "Domains in a batch of groups; 4 by default.", _TRAINING_PANEL),
+    "groups_per_batch": _option(int, "Domains in a batch of groups; 4, more of small ones.", _TRAINING_PANEL),
+    "repeat_rows": _option(bool, "Fill blocks of small domains with the same rows again.", _TRAINING_PANEL),
     "precision": _option(str, "32, bf16, 16 or 64.", _TRAINING_PANEL),
 }
 _PROTOCOL: dict[str, Any] = {
     "selection": _option(
         str,
-        "What chooses the epoch: source_validation (default), worst_class, out_of_domain, leave_one_source_out, last, "
-        "or oracle, which looks at the held-out domain and is marked.",
+        "What chooses the epoch: source_validation (default), official (of a published division), worst_class, "
+        "out_of_domain, leave_one_source_out, last, or oracle, which looks at the held-out domain and is marked.",
         _PROTOCOL_PANEL,
     ),
     "validation_domain": _option(str, "Source domain that selects, for out_of_domain.", _PROTOCOL_PANEL),
@@ -93,6 +119,15 @@ _PROTOCOL: dict[str, Any] = {
     "score_by": _option(str, "Groups to score beside domains: metadata columns, domain, class: a,b.", _PROTOCOL_PANEL),
     "calibrate": _option(bool, "Fit a temperature to probabilities on source validation rows.", _PROTOCOL_PANEL),
 }
+_NETWORK: dict[str, Any] = {
+    "pretrained": _option(
+        str, "Published weights of the body: true (the usual cache), false, or a file; true where there are some.",
+        _NETWORK_PANEL,
+    ),
+    "shrunk": _option(bool, "A few layers of the body, to see that a road works.", _NETWORK_PANEL),
+    "backbone": _option(str, "Folder of a run whose body is started from, or kept in fine-tuning.", _NETWORK_PANEL),
+}  # fmt: skip
+_PROTOCOL |= _NETWORK
 _HARDWARE: dict[str, Any] = {
     "device": _option(str, "cpu or cuda; a GPU where there is one by default.", _HARDWARE_PANEL),
     "devices": _option(int, "How many, one process each (start with torchrun).", _HARDWARE_PANEL),
@@ -119,7 +154,7 @@ def takes_training(command: Command) -> Command:
 
 
 def takes_protocol(command: Command) -> Command:
-    """Give a command the options of selection and scoring; it gets those that were given as a dict, ``protocol``."""
+    """Give a command the options of network, selection and scoring; those that were given come as ``protocol``."""
     return _taking(command, "protocol", _PROTOCOL, _protocol)
 
 

@@ -34,7 +34,11 @@ def suggest(
     reading: Reading,
     gating: Annotated[
         str | None,
-        typer.Option("--from", metavar="VIEW", help="What gates see: filters (images), input (tables and vectors)."),
+        typer.Option(
+            "--from",
+            metavar="VIEW",
+            help="What gates see: filters (images), input (tables), projection, tokens, graphs.",
+        ),
     ] = None,
     score: Annotated[str, typer.Option(help="davies_bouldin, calinski_harabasz or silhouette.")] = "davies_bouldin",
     on: Annotated[str, typer.Option(help="Cluster what gates see (features), or its 2-D t-SNE (tsne).")] = "features",

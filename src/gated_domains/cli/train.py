@@ -39,19 +39,27 @@ def train(
         str | None, typer.Option(help="Domain never seen, A+B for two; none: all are trained on, as without it.")
     ] = None,
     method: Annotated[str | None, typer.Option(help="With settings in brackets: gdu\\[num_bases=8].")] = None,
-    body: Annotated[str | None, typer.Option(help="small, digits (images), mlp, identity (vectors).")] = None,
+    body: Annotated[
+        str | None,
+        typer.Option(
+            help="small, digits, resnet18, resnet50, densenet121 (images), mlp, identity (vectors), "
+            "distilbert (texts), gin (molecules)."
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="For all that is drawn by chance.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; runs/DATA by default.")] = None,
     data_dir: DataDir = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints at least.", min=0)] = 20.0,
 ) -> None:
     """Train one model, from a recipe or straight from data. Options override what a recipe says."""
+    from gated_domains import recipes
     from gated_domains.cli.watching import Watching
     from gated_domains.data.loading import load_data
     from gated_domains.experiments.recipe import is_recipe, read_recipe
     from gated_domains.experiments.runner import Runner
     from gated_domains.training.engine import Hardware
 
+    what = recipes.located(what)
     written = read_recipe(what) if is_recipe(what) else None
     if written is not None and reading != Reading():
         raise DataError(f"{what} says how its data are read; change it there")
