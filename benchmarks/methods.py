@@ -2,6 +2,7 @@
 
     python benchmarks/methods.py                 # the table, all rows measured in this one run
     python benchmarks/methods.py --save NAME     # and as JSON in benchmarks/results/NAME.json
+    python benchmarks/methods.py --body resnet50 --side 224 --batch 64 --steps 40 --only GDU,"GDU (paper)"
 
 A row is a short training by `training.loop` itself on made images of four domains; the time of a step is that between
 two steps, once the first have been taken: reading the batch, the objective, backward, the optimiser and whatever a
@@ -20,7 +21,7 @@ import sys
 import time
 import warnings
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -79,6 +80,8 @@ class Case:
     name: str
     method: str
     switches: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the method."""
 
 
 def cases() -> list[Case]:
@@ -88,6 +91,7 @@ def cases() -> list[Case]:
     }
     found = [Case(kind.label, name) for name, kind in own.items()]
     found += [
+        Case("GDU with gated norms", "gdu", settings={"gated_norm": True}),
         Case("ERM + MixStyle", "erm", {"mixstyle": 0.5}),
         Case("ERM + EMA", "erm", {"ema": 0.999}),
         Case("ERM + SWAD", "erm", {"swad": True}),
@@ -150,9 +154,9 @@ class Bench:
         samples = place(self.dataset, encoding, device=self.fabric.device)
         return Material(dataset=self.dataset, samples=samples, train=self.train, validation=self.validation)
 
-    def build(self, name: str) -> Method:
+    def build(self, case: Case) -> Method:
         torch.manual_seed(0)
-        shape, kind = tuple(self.material.samples.encoding.shape), METHODS[name]
+        shape, kind = tuple(self.material.samples.encoding.shape), METHODS[case.method]
         problem = Problem(
             kind=self.dataset.inputs.kind,
             shape=shape,
@@ -161,7 +165,7 @@ class Bench:
             make_body=lambda: BODIES[self.size.body](shape),
             domains=tuple(np.bincount(self.dataset.domains[self.train]).tolist()),
         )
-        return kind.build(kind.settings_type(), problem, mode="end_to_end")
+        return kind.build(kind.settings_type(**case.settings), problem, mode="end_to_end")
 
     def milliseconds(self, case: Case) -> float:
         """Of one step of a training of one epoch, but for the first half of them."""
@@ -172,7 +176,7 @@ class Bench:
         rule = SELECTION_RULES["source_validation"]
         with warnings.catch_warnings(), size.threads():
             warnings.simplefilter("ignore", GateWarning)  # after a few steps gates have nothing to say yet
-            method, shared = self.build(case.method), {"fabric": self.fabric, "seed": 0, "rule": rule}
+            method, shared = self.build(case), {"fabric": self.fabric, "seed": 0, "rule": rule}
             Training(method, self.material, settings, watcher=clock, **shared).run()
         return clock.milliseconds
 
@@ -204,14 +208,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=list(SIZES), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--body", choices=list(BODIES), help="another network than the usual one")
+    for name, what in (("side", "pixels of an image"), ("batch", "images a step"), ("steps", "timed in a round")):
+        parser.add_argument(f"--{name}", type=int, help=what)
+    parser.add_argument("--only", metavar="NAMES", help="rows to measure, by their names: GDU,CORAL")
     parser.add_argument("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     arguments = parser.parse_args()
 
-    console, bench = Console(width=120), Bench(SIZES[arguments.device], arguments.device)
+    asked = {name: value for name in ("body", "side", "batch", "steps") if (value := getattr(arguments, name))}
+    chosen = cases()
+    if arguments.only:
+        wanted = arguments.only.split(",")
+        unknown = sorted(set(wanted) - {case.name for case in chosen})
+        if unknown:
+            parser.error(f"there is no row {unknown[0]!r}; there are {', '.join(case.name for case in chosen)}")
+        chosen = [case for case in chosen if case.name in wanted]
+    console, bench = Console(width=120), Bench(replace(SIZES[arguments.device], **asked), arguments.device)
     with bench.size.threads():
         named = machine(bench.fabric.device)
     console.print(f"machine: {named}")
-    rows = measure(bench, cases(), rounds=arguments.rounds)
+    rows = measure(bench, chosen, rounds=arguments.rounds)
     show(console, str(bench.size), rows)
     if arguments.save:
         path = RESULTS / f"{arguments.save}.json"
