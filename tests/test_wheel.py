@@ -55,6 +55,7 @@ def test_the_wheel_holds_the_marker_of_types_and_the_licence_and_no_tests(wheel)
     assert "gated_domains/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {"gated_domains/data/digits/mnist-subset.xz", "gated_domains/data/digits/NOTICE"} <= set(names)
+    assert "gated_domains/recipes/wilds/camelyon17_e2e_cosine.yaml" in names
     assert not any("test" in name for name in names)
 
 
