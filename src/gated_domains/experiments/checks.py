@@ -5,10 +5,8 @@ from __future__ import annotations
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import OFFICIAL, HoldOut
-from gated_domains.experiments.recipe import Recipe
+from gated_domains.experiments.recipe import MAPS, Recipe
 from gated_domains.methods.method import Method
-
-_MAPS = ("images", "bands")
 
 
 def refuse_settings(recipe: Recipe, dataset: DomainDataset, split: HoldOut) -> None:
@@ -30,7 +28,7 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
             f"a batch of {training.groups_per_batch} domains cannot be cut into {training.accumulate} parts; "
             "choose groups_per_batch as a multiple of accumulate"
         )
-    if training.augment != "none" and kind not in _MAPS:
+    if training.augment != "none" and kind not in MAPS:
         raise DataError(f"augment {training.augment} moves images, and these are {dataset.inputs.describe()}")
     if training.mixstyle is not None and kind in ("tokens", "graphs") and recipe.method.mode != "fine_tune":
         raise DataError(f"styles are mixed of images and of vectors, and these are {dataset.inputs.describe()}")

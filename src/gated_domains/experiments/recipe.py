@@ -28,6 +28,8 @@ from gated_domains.training.settings import TrainingSettings
 Selection = Literal[
     "auto", "official", "source_validation", "worst_class", "out_of_domain", "leave_one_source_out", "last", "oracle"
 ]
+MAPS = ("images", "bands")
+"""Kinds of inputs that have height and width."""
 SWITCHES = {"ema": "EMA", "swad": "SWAD", "mixstyle": "MixStyle"}
 """Settings of a training that go with every method, and what they are called in a table."""
 _TRAINING = frozenset(TrainingSettings.model_fields)
@@ -39,7 +41,6 @@ _LATER_IN_TRAINING = {
 }
 _USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True}
 _FEW_ROWS = 3_000
-_MAPS = ("images", "bands")
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
 
 
@@ -311,7 +312,7 @@ def resolved(recipe: Recipe, dataset: DomainDataset) -> Recipe:
 
 def mixes_vectors(recipe: Recipe, dataset: DomainDataset) -> bool:
     """Whether styles of vectors are mixed, which goes by their domains: of inputs, or of a frozen body's features."""
-    vectors = dataset.inputs.kind not in _MAPS or recipe.method.mode == "fine_tune"
+    vectors = dataset.inputs.kind not in MAPS or recipe.method.mode == "fine_tune"
     return vectors and recipe.training.mixstyle is not None
 
 
@@ -327,7 +328,7 @@ def default_training(dataset: DomainDataset, changes: Mapping[str, Any]) -> Trai
             "schedule": "linear",
         }
         return parsed(TrainingSettings, {**usual, **changes}, "training")
-    few, vectors = len(dataset) < _FEW_ROWS, dataset.inputs.kind not in (*_MAPS, "graphs")
+    few, vectors = len(dataset) < _FEW_ROWS, dataset.inputs.kind not in (*MAPS, "graphs")
     base: dict[str, Any] = {"epochs": 20, "patience": 5, "batch_size": 256} if vectors else {}
     if dataset.inputs.kind == "words":  # a network on words has learned them by heart after a few epochs
         base |= {"epochs": 6, "patience": 2}

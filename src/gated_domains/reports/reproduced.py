@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gated_domains.evaluation.metrics import METRICS
@@ -57,7 +57,6 @@ class Reproduction:
     miniature: bool = False
     notes: tuple[str, ...] = ()
     benchmark: str = "WILDS"
-    also_written: tuple[str, ...] = field(default=())
 
     def number(self, row: str, column: str, kind: str = COUNTS) -> Spread | None:
         """Mean and standard deviation over the runs that have such a score; None where none has."""
