@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gated_domains import recipes
+from gated_domains.common.paper import paper_setting
 from gated_domains.data.errors import DataError
 from gated_domains.data.wilds.sets import WILDS
 from gated_domains.experiments.recipe import Recipe, read_recipe
-from gated_domains.layer.presets import paper_setting
 from gated_domains.reports.published import BENCHMARKS, MAIN
 from made_runs import assert_refused, call
 

@@ -13,7 +13,7 @@ _HOMES = {
     "DomainBatch": "gated_domains.data",
     "DomainDataset": "gated_domains.data",
     "GateStream": "gated_domains.layer",
-    "GateWarning": "gated_domains.layer",
+    "GateWarning": "gated_domains.common.health",
     "GatedDomainUnits": "gated_domains.layer",
     "GatedOutput": "gated_domains.layer",
     "InnerProducts": "gated_domains.layer",

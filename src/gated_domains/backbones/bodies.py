@@ -15,8 +15,8 @@ from gated_domains.backbones.body import Body
 from gated_domains.backbones.gin import GIN
 from gated_domains.backbones.torchvision_bodies import DenseNet121, ResNet18, ResNet50
 from gated_domains.backbones.transformer import DistilBERT
+from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.layer.checks import at_least_one
 
 __all__ = ["BODIES", "MLP", "Body", "DigitsCNN", "Identity", "SmallCNN", "default_body"]
 

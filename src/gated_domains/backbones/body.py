@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from torch import nn
 
+from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError, listing
-from gated_domains.layer.checks import at_least_one
 
 Takes = Literal["images", "vectors", "tokens", "graphs"]
 

@@ -21,8 +21,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from gated_domains.backbones.views import InputView, Standardised, ViewedHead
+from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError
-from gated_domains.layer.checks import at_least_one
 from gated_domains.layer.precision import autocast_off
 from gated_domains.layer.units import GatedDomainUnits
 

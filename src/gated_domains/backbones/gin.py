@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.body import Body
 from gated_domains.backbones.graphs_in_rows import ATOM_SIZES, BOND_SIZES, Graphs, unpacked
+from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError
-from gated_domains.layer.checks import at_least_one
 
 
 class GIN(Body):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.body import Body
 from gated_domains.backbones.checkpointing import checkpointed
+from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError
-from gated_domains.layer.checks import at_least_one
 from gated_domains.torchvision_operators import let_torchvision_import
 
 # Of ImageNet's colours from 0 to 1: what published weights were trained with.

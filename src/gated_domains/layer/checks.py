@@ -1,38 +1,9 @@
-"""What the layer refuses, each with the value and the cure."""
+"""Tensors that the layer refuses, each with the shape or the value and the cure."""
 
 from __future__ import annotations
 
-import math
-import operator
-
 import torch
 from torch import Tensor
-
-
-def positive(name: str, value: float | Tensor) -> float:
-    """The value as a float, refused unless it is finite and above zero."""
-    number = float(value)
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be positive and finite, got {number}")
-    return number
-
-
-def at_least_one(name: str, value: int) -> int:
-    """The value, refused unless it is a whole number of one or more."""
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)  # NumPy's integers too
-    except TypeError:
-        number = -1
-    if number < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return number
-
-
-def not_negative(name: str, value: float) -> float:
-    """The value, refused unless it is finite and zero or more."""
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and at least 0, got {value}")
-    return value
 
 
 def check_input(name: str, x: Tensor, width: int) -> None:

@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from gated_domains.layer.checks import check_rows, check_tensor, positive
+from gated_domains.common.health import GateHealth
+from gated_domains.common.numbers import positive
+from gated_domains.layer.checks import check_rows, check_tensor
 from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.fitting import (
     Initialiser,
@@ -20,7 +22,7 @@ from gated_domains.layer.fitting import (
     subsample,
 )
 from gated_domains.layer.gates import Gate, SoftmaxGate
-from gated_domains.layer.health import GateHealth, gate_health
+from gated_domains.layer.health import gate_health
 from gated_domains.layer.kernels import KernelLike, as_kernel, squared_distances
 from gated_domains.layer.products import InnerProducts, inner_products, residual
 from gated_domains.layer.replicas import forget, on_first_rank

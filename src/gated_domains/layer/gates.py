@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gated_domains.layer.checks import not_negative, positive
+from gated_domains.common.numbers import not_negative, positive
 from gated_domains.layer.products import InnerProducts
 from gated_domains.layer.scalars import Scalars, shown
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gated_domains.layer.checks import positive
+from gated_domains.common.numbers import positive
 from gated_domains.layer.precision import at_least_float32, autocast_off
 from gated_domains.layer.scalars import Scalars, shown
 

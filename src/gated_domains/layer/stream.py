@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gated_domains.layer.checks import at_least_one, positive
+from gated_domains.common.numbers import at_least_one, positive
 
 
 class GateStream:

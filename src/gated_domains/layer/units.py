@@ -12,8 +12,11 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from gated_domains.common.numbers import at_least_one, not_negative
+from gated_domains.common.paper import GateName, Setting, paper_setting
+from gated_domains.common.room import room
 from gated_domains.layer import penalties
-from gated_domains.layer.checks import at_least_one, check_input, not_negative
+from gated_domains.layer.checks import check_input
 from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.experts import ExpertsFactory, LinearExperts, start_at_zero
 from gated_domains.layer.fitting import paper_normal
@@ -22,15 +25,12 @@ from gated_domains.layer.gates import GATES, CosineGate, Gate, ProjectionGate, S
 from gated_domains.layer.kernels import Gaussian, KernelLike
 from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.penalties import Gated
-from gated_domains.layer.presets import GateName, Setting, paper_setting
 from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.tasks import ProbabilisticRegression, Task, match_moments
 
 Gates = Literal["sample", "batch"] | GateStream
 Penalty = Callable[[Gated], Tensor]
-
-_AUTO_MAX_BASES = 12
 
 
 class GatedDomainUnits(FitsData):
@@ -76,7 +76,7 @@ class GatedDomainUnits(FitsData):
         )
         self.basis_size = at_least_one("basis_size", basis_size)
         self.auto = num_bases == "auto"
-        self.max_bases, used = _room(num_bases, max_bases)
+        self.max_bases, used = room(num_bases, max_bases)
         # Places that were never fitted to anything, and perhaps lie far from the data.
         self.spare = self.auto or self.max_bases > used
         self.kernel = kernel if kernel is not None else Gaussian(math.sqrt(2 * self.gating_features))
@@ -329,17 +329,3 @@ class GatedDomainUnits(FitsData):
             f"{self.in_features} -> {self.out_features}, {used} bases of {self.basis_size}{room}{view}"
             f", task={self.task}, penalties: {weights or 'none'}"
         )
-
-
-def _room(num_bases: int | Literal["auto"], max_bases: int | None) -> tuple[int, int]:
-    """How many bases there is room for, and how many are in use at the start."""
-    if num_bases == "auto":
-        room = at_least_one("max_bases", _AUTO_MAX_BASES if max_bases is None else max_bases)
-        if room < 2:
-            raise ValueError(f"num_bases='auto' chooses between 2 and max_bases, got max_bases={room}")
-        return room, min(5, room)
-    used = at_least_one("num_bases", num_bases)
-    room = at_least_one("max_bases", used if max_bases is None else max_bases)
-    if room < used:
-        raise ValueError(f"max_bases={room} leaves no room for num_bases={used}")
-    return room, used

@@ -14,6 +14,7 @@ from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.finding import unmoved_buffers
 from gated_domains.backbones.gated_norm import deviation_parameters, gate_norms, mixing
 from gated_domains.backbones.gating import GATINGS, default_gating
+from gated_domains.common.paper import GateName, Setting
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
@@ -21,7 +22,6 @@ from gated_domains.layer.fitting import median_sigma
 from gated_domains.layer.gates import GATES, SoftmaxGate
 from gated_domains.layer.kernels import as_kernel
 from gated_domains.layer.output import GatedOutput
-from gated_domains.layer.presets import GateName, Setting
 from gated_domains.layer.products import residual
 from gated_domains.layer.tasks import Task
 from gated_domains.layer.units import GatedDomainUnits
