@@ -6,6 +6,11 @@ RUN := $(VENV)/bin
 # Tests run torch on one thread, so two of them use two cores.
 TWO_AT_A_TIME := --numprocesses 2 --dist worksteal
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# One process each, for a backend is chosen once. JAX compiles every small operation: in tests, rather soon than well,
+# and once for all that ask for it.
+KERAS_BACKENDS := tensorflow jax torch
+JAX_IN_TESTS := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(EXTRAS_VENV)/jax_cache \
+	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
 .PHONY: help demo test test-extras test-all lint types bench format clean
 
@@ -19,7 +24,12 @@ test: $(VENV)/ready  ## all that runs in minutes
 	$(RUN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not extras"
 
 test-extras: $(EXTRAS_VENV)/ready  ## what needs the packages of the extras
-	$(EXTRAS_VENV)/bin/python -m pytest -m extras
+	$(EXTRAS_VENV)/bin/python -m pytest -m extras --ignore tests/keras_layer
+	@for backend in $(KERAS_BACKENDS); do \
+		echo "the Keras layer on $$backend"; \
+		KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 $(JAX_IN_TESTS) \
+			$(EXTRAS_VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m extras tests/keras_layer || exit 1; \
+	done
 
 test-all: $(VENV)/ready test-extras  ## everything, the slow tests too
 	$(RUN)/python -m pytest -m "not extras"
@@ -33,8 +43,9 @@ lint: $(VENV)/ready  ## style, spelling, import direction
 types: $(VENV)/ready  ## mypy, strict
 	$(RUN)/mypy
 
-bench: $(VENV)/ready  ## what the layer costs beside a loop and bare linear layers, a step of each method; reading data
+bench: $(VENV)/ready $(EXTRAS_VENV)/ready  ## what the layer costs, in PyTorch and in Keras; a step of each method; reading data
 	$(RUN)/python benchmarks/layer.py
+	$(EXTRAS_VENV)/bin/python benchmarks/keras_layer.py
 	$(RUN)/python benchmarks/methods.py
 	$(RUN)/python benchmarks/loading.py
 
@@ -54,5 +65,5 @@ $(VENV)/ready: pyproject.toml
 $(EXTRAS_VENV)/ready: pyproject.toml
 	@echo "setting up $(EXTRAS_VENV) (a few minutes, once)"
 	$(PYTHON) -m venv $(EXTRAS_VENV)
-	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune]' timm
+	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune,keras]' timm tensorflow-cpu jax tensorboard
 	@touch $@
