@@ -19,13 +19,12 @@ SCRIPT = (
     + """
 import numpy as np
 import keras
-from gated_domains.keras_layer import DomainMonitor, GatedDomainUnits, replace_head, fine_tune, to_torch
+from gated_domains.keras_layer import fine_tune, replace_head, to_torch
 
 x = np.random.default_rng(0).standard_normal((200, 6)).astype("float32")
 y = (x[:, 0] > 0).astype("int64")
 dense = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(2)])
 model = replace_head(dense, verbose=False)
-monitor = DomainMonitor(train=x)
 curve = fine_tune(model, x, y, epochs=1, verbose=0).history
 assert np.isfinite(curve["loss"]).all()
 model.save(sys.argv[1])

@@ -95,3 +95,23 @@ def check_input(name: str, x: Array, width: int) -> None:
         raise TypeError(f"{name} must be floating point, got {x.dtype}; convert them with ops.cast(x, 'float32')")
     if len(x.shape) < 2 or x.shape[-1] != width:
         raise ValueError(f"{name} must have shape (batch, ..., {width}), got {tuple(x.shape)}")
+
+
+def check_views(features: Array, gating: Array | None, in_features: int, gating_features: int) -> None:
+    """Refuse views that do not fit, by shape and type: values are not known while a graph is made."""
+    check_input("features", features, in_features)
+    if gating is None:
+        if gating_features != in_features:
+            raise ValueError(
+                f"the gates of this layer see a view of width {gating_features}, the features have {in_features}: pass "
+                "that view as gating="
+            )
+        return
+    check_input("gating", gating, gating_features)
+    sizes = zip(features.shape[:-1], gating.shape[:-1], strict=False)
+    same = all(one == other or None in (one, other) for one, other in sizes)
+    if len(features.shape) != len(gating.shape) or not same:
+        raise ValueError(
+            f"gating must have a row for each row of features, got shapes {tuple(gating.shape)} and "
+            f"{tuple(features.shape)}"
+        )

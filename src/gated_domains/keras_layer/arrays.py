@@ -22,7 +22,7 @@ except ImportError as error:
     )
     raise ImportError(f"the Keras layer needs Keras 3 and a backend: {cure}", name=error.name) from error
 if int(keras.__version__.split(".")[0]) < 3:
-    raise ImportError(f"the Keras layer needs Keras 3, found {keras.__version__}: pip install 'keras>=3'", name="keras")
+    raise ImportError(f"the Keras layer needs Keras 3, found {keras.__version__}: pip install -U keras", name="keras")
 
 from keras import ops as ops
 
@@ -109,6 +109,11 @@ class Scalars:
             self._weights[name] = layer.add_weight(
                 name=prefix + name, shape=(), dtype=dtype, trainable=False, autocast=False, initializer=_exactly(value)
             )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the numbers are called."""
+        return tuple(self._values)
 
     def scalar(self, name: str, like: Array) -> Array:
         """A number in the precision of another tensor."""

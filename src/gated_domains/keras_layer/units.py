@@ -16,7 +16,7 @@ from gated_domains.keras_layer.arguments import (
     a_kernel,
     a_task,
     an_orthogonality,
-    check_input,
+    check_views,
     known_width,
     two_shapes,
     two_views,
@@ -195,15 +195,8 @@ class GatedDomainUnits(FitsData, Recorded):
             self.kernel.set_sigma(math.sqrt(2 * self.gating_features))
         for numbers in (self.kernel, self.gate, self.coverage):
             numbers.grow(self, exact)
-        outputs = self.units * (1 if self.task is None else self.task.numbers_a_unit)
-        rows = (None, self.in_features)
-        settings = {"dtype": self.dtype_policy}
-        kind = self.kind_of_experts
-        self.experts = kind.bank(self.max_bases, outputs, zero=self.has_shared, name="experts", **settings)
-        self.experts.build(rows)
-        self.shared = kind.bank(1, outputs, zero=False, name="shared", **settings) if self.has_shared else None
-        if self.shared is not None:
-            self.shared.build(rows)
+        self.experts = self._bank(self.max_bases, zero=self.has_shared, name="experts")
+        self.shared = self._bank(1, zero=False, name="shared") if self.has_shared else None
 
     def call(
         self,
@@ -225,7 +218,7 @@ class GatedDomainUnits(FitsData, Recorded):
 
     def compute_output_shape(self, features_shape: Any, gating_shape: Any = None) -> Shape:
         features_shape, _ = two_shapes(features_shape, gating_shape)
-        return (*features_shape[:-1], self.units * (1 if self.task is None else 2))
+        return (*features_shape[:-1], self._numbers)
 
     def compute_output_spec(self, features: Any, gating: Any = None, **_: Any) -> keras.KerasTensor:
         shapes = keras.tree.map_structure(lambda tensor: tuple(tensor.shape), features), None
@@ -272,7 +265,7 @@ class GatedDomainUnits(FitsData, Recorded):
     ) -> Annotated[Array, "*batch"]:
         """``||phi(x) - sum_j beta_j mu_j||^2`` of each sample: what the bases cannot express of it."""
         features, gating = self._taken(features, gating)
-        self._check(features, gating)
+        check_views(features, gating, self.in_features, self.gating_features)
         view = features if gating is None else gating
         return ops.reshape(self._residual(self._products(self._rows(view))), ops.shape(view)[:-1])
 
@@ -315,6 +308,16 @@ class GatedDomainUnits(FitsData, Recorded):
         linear = activation in (None, keras.activations.linear)
         return cls(**{**config, **known, "activation": None if linear else activation})
 
+    @property
+    def _numbers(self) -> int:
+        """How many numbers the layer gives for a row, and an expert too."""
+        return self.units * (1 if self.task is None else self.task.numbers_a_unit)
+
+    def _bank(self, num_bases: int, *, zero: bool, name: str) -> keras.layers.Layer:
+        bank = self.kind_of_experts.bank(num_bases, self._numbers, zero=zero, dtype=self.dtype_policy, name=name)
+        bank.build((None, self.in_features))
+        return bank
+
     def _taken(self, features: Any, gating: Any) -> tuple[Array, Array | None]:
         """Both views as tensors, and the layer built for them."""
         features, gating = two_views(features, gating)
@@ -325,7 +328,7 @@ class GatedDomainUnits(FitsData, Recorded):
         return features, gating
 
     def _evaluate(self, features: Array, gating: Array | None, gates: Gates, training: bool | None) -> GatedOutput:
-        self._check(features, gating)
+        check_views(features, gating, self.in_features, self.gating_features)
         lead = ops.shape(features)[:-1]
         z = self._rows(features if gating is None else gating)
         own = self._products(z)
@@ -369,8 +372,7 @@ class GatedDomainUnits(FitsData, Recorded):
                 held = outputs if covered is None else outputs * ops.cast(covered, outputs.dtype)[:, None, None]
                 outputs = at_least_float32(shared) + held
             weights = ops.cast(simplex(beta, None if not self.spare else self.active), outputs.dtype)
-            mean, variance = match_moments(weights, *self.task.moments(outputs))
-            return mean, variance
+            return match_moments(weights, *self.task.moments(outputs))
         mixed = ops.sum(ops.expand_dims(ops.cast(beta, outputs.dtype), -1) * outputs, axis=-2)
         if shared is not None:
             mixed = mixed if covered is None else mixed * ops.cast(covered, mixed.dtype)[:, None]
@@ -399,22 +401,3 @@ class GatedDomainUnits(FitsData, Recorded):
     def _rows(self, view: Array) -> Array:
         """The view as rows, in the precision that kernels want."""
         return ops.reshape(ops.cast(view, self.exact_dtype), (-1, self.gating_features))
-
-    def _check(self, features: Array, gating: Array | None) -> None:
-        """Refuse what does not fit, by shape and type: values are not known while a graph is made."""
-        check_input("features", features, self.in_features)
-        if gating is None:
-            if self.gating_features != self.in_features:
-                raise ValueError(
-                    f"the gates of this layer see a view of width {self.gating_features}, the features have "
-                    f"{self.in_features}: pass that view as gating="
-                )
-            return
-        check_input("gating", gating, self.gating_features)
-        sizes = zip(features.shape[:-1], gating.shape[:-1], strict=False)
-        same = all(one == other or None in (one, other) for one, other in sizes)
-        if len(features.shape) != len(gating.shape) or not same:
-            raise ValueError(
-                f"gating must have a row for each row of features, got shapes {tuple(gating.shape)} and "
-                f"{tuple(features.shape)}"
-            )

@@ -69,7 +69,7 @@ def _numbers(layer: GatedDomainUnits) -> dict[str, tuple[Scalars, str]]:
 
 
 def _of_holder(path: str, holder: Any) -> dict[str, tuple[Scalars, str]]:
-    found = {f"{path}.{name}": (holder, name) for name in holder._values}
+    found = {f"{path}.{name}": (holder, name) for name in holder.names}
     inside = {f"members.{place}": member for place, member in enumerate(getattr(holder, "members", ()))}
     inside |= {"kernel": holder.kernel} if hasattr(holder, "kernel") else {}
     for name, part in inside.items():
