@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
+from gated_domains.layer.fused import fused_gram, fused_mean_kernel, wins
+from gated_domains.layer.kernels import KernelLike, PairFunction, RadialKernel, as_kernel
 from gated_domains.layer.precision import autocast_off
 from gated_domains.layer.transforms import exporting, inside_transform
 
@@ -46,17 +47,16 @@ def inner_products(
     budget: int = MEMORY_BUDGET,
 ) -> InnerProducts:
     """The inner products of every row of x with every basis."""
-    vectors = bases.flatten(0, 1)
-    if bases.requires_grad and not x.requires_grad:
-        # Apart, so that no gradient of frozen features is computed only to be thrown away.
-        cross, to_vectors = (mean_kernel(kernel, rows, bases, budget=budget) for rows in (x, vectors))
+    if (bases.requires_grad and not x.requires_grad) or wins(kernel, x, bases):
+        # Apart, so that no gradient of frozen features is computed only to be thrown away; and large ones not copied.
+        cross, gram = mean_kernel(kernel, x, bases, budget=budget), mean_gram(kernel, bases, budget=budget)
     else:
-        both = mean_kernel(kernel, torch.cat([x, vectors]), bases, budget=budget)
-        cross, to_vectors = both[: x.shape[0]], both[x.shape[0] :]
+        both = mean_kernel(kernel, torch.cat([x, bases.flatten(0, 1)]), bases, budget=budget)
+        cross, gram = both[: x.shape[0]], _mean_of_rows(both[x.shape[0] :], bases)
     return InnerProducts(
         self_product=as_kernel(kernel).diagonal(x),
         cross=cross,
-        gram=to_vectors.reshape(*bases.shape[:2], -1).mean(1),
+        gram=gram,
         active=active,
     )
 
@@ -87,7 +87,12 @@ def mean_kernel(
     *,
     budget: int = MEMORY_BUDGET,
 ) -> Float[Tensor, "rows bases"]:
-    """``mean_n k(x_i, v_jn)``; over the budget in chunks of bases, whose kernel values are recomputed for gradients."""
+    """``mean_n k(x_i, v_jn)``; over the budget in chunks of bases, whose kernel values are recomputed for gradients.
+
+    Large ones on a GPU go the fused way, which holds no kernel values at all.
+    """
+    if wins(kernel, x, bases):
+        return fused_mean_kernel(cast(RadialKernel, kernel), x, bases)
 
     def block(rows: Tensor, some: Tensor) -> Tensor:
         values = kernel(rows, some.flatten(0, 1))
@@ -97,6 +102,16 @@ def mean_kernel(
     if size >= bases.shape[0]:
         return block(x, bases)
     return torch.cat([_recomputed(block, x, some) for some in torch.split(bases, size)], dim=-1)
+
+
+def mean_gram(
+    kernel: KernelLike, bases: Float[Tensor, "bases size features"], *, budget: int = MEMORY_BUDGET
+) -> Float[Tensor, "bases bases"]:
+    """``mean_nm k(v_jn, v_lm)``, as ``mean_kernel`` of the vectors themselves."""
+    vectors = bases.flatten(0, 1)
+    if wins(kernel, vectors, bases):
+        return fused_gram(cast(RadialKernel, kernel), bases)
+    return _mean_of_rows(mean_kernel(kernel, vectors, bases, budget=budget), bases)
 
 
 def residual(products: InnerProducts, beta: Float[Tensor, "*batch bases"]) -> Float[Tensor, "*batch"]:
@@ -130,6 +145,10 @@ class _QuadraticForm(torch.autograd.Function):
         weighted = gradient.unsqueeze(-1) * beta
         with autocast_off(beta):
             return _times(weighted, gram + gram.mT), _rows(weighted).mT @ _rows(beta)
+
+
+def _mean_of_rows(to_vectors: Tensor, bases: Tensor) -> Tensor:
+    return to_vectors.reshape(*bases.shape[:2], -1).mean(1)
 
 
 def _rows(x: Tensor) -> Tensor:

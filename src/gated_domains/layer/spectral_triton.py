@@ -6,8 +6,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gated_domains.layer.triton_jit import jit
 
-@triton.jit
+
+@jit
 def _leading_kernel(matrix, result, size, squarings, in_range, block: tl.constexpr):
     row = tl.arange(0, block)[:, None]
     column = tl.arange(0, block)[None, :]
