@@ -53,10 +53,10 @@ def pictures(rows: int = 240, *, seed: int = 0) -> DomainDataset:
 DATASETS = {"images": pictures, "vectors": vectors, "numbers": partial(vectors, regression=True)}
 
 
-def material(dataset: DomainDataset, *, train: int = 160, validation: int = 60) -> Material:
+def material(dataset: DomainDataset, *, train: int = 160, validation: int = 60, device: str = "cpu") -> Material:
     """The first rows to train on, the next for validation, the rest held out."""
     rows = np.arange(len(dataset))
-    samples = place(dataset, fit_encoding(dataset, rows[:train]))
+    samples = place(dataset, fit_encoding(dataset, rows[:train]), device=device)
     return Material(
         dataset=dataset, samples=samples, train=rows[:train], validation=rows[train : train + validation]
     )  # fmt: skip
@@ -97,8 +97,12 @@ def build(
 
 
 @cache
+def fabric_of(device: str = "cpu", precision: str = "32") -> Fabric:
+    return Hardware(device=device, devices=1).fabric(precision)
+
+
 def cpu(precision: str = "32") -> Fabric:
-    return Hardware(device="cpu").fabric(precision)
+    return fabric_of("cpu", precision)
 
 
 class Unwrapped:
@@ -129,11 +133,11 @@ class Records(list):
 
 
 def training(method: Method, data: Material, *, seed: int = 0, precision: str = "32", **more: Any) -> Training:
-    """A training on the CPU; what is no part of the settings goes to ``Training``."""
+    """A training where its data are; what is no part of the settings goes to ``Training``."""
     others = {name: more.pop(name) for name in ("keeping", "journal", "watcher", "rule") if name in more}
     settings = TrainingSettings(**{"epochs": 3, "batch_size": 32, "rate": 1e-2, "precision": precision, **more})
     others.setdefault("rule", SELECTION_RULES["source_validation"])
-    return Training(method, data, settings, fabric=cpu(precision), seed=seed, **others)
+    return Training(method, data, settings, fabric=fabric_of(data.samples.device.type, precision), seed=seed, **others)
 
 
 def train(method: Method, data: Material, **more: Any) -> Outcome:

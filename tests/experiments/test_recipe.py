@@ -389,6 +389,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("method", "shared"): False,
     ("method", "coverage"): False,
     ("method", "gated_norm"): False,
+    ("method", "test_gates"): "batch",
     ("method", "deviation_decay"): 0.2,
     ("method", "lambda_ols"): 0.1,
     ("method", "lambda_l1"): 0.1,

@@ -10,11 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+import made_runs
 from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.backbones.gated_norm import GatedNorm, mixing
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import InOrder
+from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.experiments.model import Model
 from gated_domains.layer import GatedDomainUnits
 from gated_domains.layer.fitting import choose_num_bases, median_sigma
 from gated_domains.layer.products import residual
@@ -22,7 +25,7 @@ from gated_domains.methods import GDU, PaperGDU
 from gated_domains.methods.gdu import GDUSettings
 from gated_domains.settings import parsed
 from gated_domains.training.material import Material, looks
-from small_trainings import build, material, pictures, train, training, vectors, weights
+from small_trainings import build, identical, material, pictures, train, training, vectors, weights
 
 
 def prepared(data: Material, **settings: Any) -> GDU:
@@ -252,6 +255,49 @@ def test_its_measures_are_finite_numbers_of_gates_and_bases():
     found = prepared(data).measures(next(iter(data.samples.input_batches(InOrder(data.train, 64)))))
     assert {"gate_entropy", "beta_std", "reconstruction", "srip", "distributional_variance", "coverage"} == set(found)
     assert all(math.isfinite(value) for value in found.values())
+
+
+# -- gates of a batch ------------------------------------------------------------------------------------------------
+
+
+def test_gates_of_a_batch_weigh_all_its_rows_alike_and_otherwise_than_gates_of_samples():
+    data = material(vectors())
+    by_sample = build("gdu", data.dataset)
+    train(by_sample, data)
+    by_batch = build("gdu", data.dataset, settings={"test_gates": "batch"})
+    by_batch.load_state_dict(by_sample.state_dict())
+    assert (by_sample.batchwise, by_batch.batchwise) == (False, True)
+    inputs = next(iter(data.samples.input_batches(InOrder(data.train, 30))))  # ten rows of each domain
+    with torch.no_grad():
+        one, other = (method.eval().predict(inputs) for method in (by_sample, by_batch))
+        alone = by_batch.predict(inputs[:1])
+        alone_by_sample = by_sample.predict(inputs[:1])
+    assert other.beta.shape == one.beta.shape == (30, 5)
+    assert other.residual.shape == one.residual.shape == (30,)
+    assert torch.equal(other.beta, other.beta[:1].expand(30, -1))
+    assert one.beta.std(0).max() > 0.05
+    assert (one.output - other.output).abs().max() > 1e-3
+    torch.testing.assert_close(alone.beta, alone_by_sample.beta)  # a batch of one row is that row
+    torch.testing.assert_close(alone.output, alone_by_sample.output)
+
+
+def test_in_training_gates_are_of_samples_whichever_predict():
+    data, ended = material(vectors()), []
+    for gates in ("sample", "batch"):
+        method = build("gdu", data.dataset, settings={"test_gates": gates})
+        training(method, data, rule=SELECTION_RULES["last"]).run()
+        ended.append(weights(method))
+    assert identical(*ended)
+
+
+def test_a_model_that_is_loaded_predicts_by_the_gates_that_it_was_trained_for(tmp_path):
+    for gates in ("sample", "batch"):
+        run = made_runs.runner(made_runs.vectors(), tmp_path).run(
+            made_runs.recipe("gdu", settings={"test_gates": gates}, training={"epochs": 1})
+        )
+        loaded = Model.load(run.path).method
+        assert (loaded.test_gates, loaded.batchwise) == (gates, gates == "batch")
+        assert run.result()["batchwise"] == (gates == "batch")
 
 
 # -- the paper's form ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.selection import SELECTION_RULES
 from gated_domains.methods import ERM, Numbers
+from gated_domains.training import compiling
 from gated_domains.training.engine import Hardware, as_computed
 from gated_domains.training.graphs import GraphedStep, _shapes
 from gated_domains.training.loop import Training
@@ -322,3 +323,26 @@ def test_sgd_is_not_recorded():
     run = gpu_training(build("erm", data.dataset), data, optimizer="sgd", epochs=1)
     assert not isinstance(run.advance, GraphedStep)
     run.run()
+
+
+# -- compiled ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_objective_that_cannot_be_compiled_runs_as_it_is_and_says_so(monkeypatch, without_shape_checks):
+    def refuses(module, example):
+        raise RuntimeError("there is no compiler here")
+
+    monkeypatch.setattr(compiling, "BACKEND", refuses)
+    torch._dynamo.reset()
+    made = vectors()
+    data, settings = material(made), TrainingSettings(epochs=1, batch_size=40, patience=None)
+    shared = {"fabric": cpu(), "seed": 0, "rule": SELECTION_RULES["source_validation"]}
+    plain, method = build("erm", made), build("erm", made)
+    torch.manual_seed(0)
+    Training(plain, data, settings, **shared).run()
+    torch.manual_seed(0)
+    with pytest.warns(RuntimeWarning, match="cannot be compiled .*no compiler here.*; it runs without, slower"):
+        Training(method, data, settings, **shared, compiled=True).run()
+    assert weights(method).keys() == weights(plain).keys()
+    for name, value in weights(method).items():
+        torch.testing.assert_close(value, weights(plain)[name])

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gated_domains.backbones.body import Body
+from gated_domains.backbones.few_channels import FewChannels
 from gated_domains.backbones.gin import GIN
 from gated_domains.backbones.torchvision_bodies import DenseNet121, ResNet18, ResNet50
 from gated_domains.backbones.transformer import DistilBERT
@@ -66,7 +67,7 @@ class SmallCNN(Body):
             # Strides rather than pooling: for the same time on a CPU more epochs, which did better.
             *(
                 nn.Sequential(
-                    nn.Conv2d(i, o, size, stride=2, padding=size // 2, bias=False), nn.BatchNorm2d(o), nn.ReLU()
+                    FewChannels(i, o, size, stride=2, padding=size // 2, bias=False), nn.BatchNorm2d(o), nn.ReLU()
                 )
                 for i, o, size in ((channels, 16, 5), (16, 32, 3), (32, 64, 3))
             ),
@@ -164,7 +165,7 @@ def default_body(kind: str) -> str:
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     # No bias before a batch norm, which takes every constant away again.
-    convolution = nn.Conv2d(inputs, outputs, 5, padding=2, bias=False)
+    convolution = FewChannels(inputs, outputs, 5, padding=2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2))
 
 

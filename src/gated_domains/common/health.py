@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 DEAD_BETA_STD = 1e-3
@@ -13,6 +16,7 @@ DOUBLED = 0.999
 
 # Modules that lie between a measure and the line of the person who asked for it.
 _NOT_THE_CALLER = ("gated_domains.", "torch.", "keras.")
+_LISTENING: ContextVar[list[str] | None] = ContextVar("who hears of findings", default=None)
 
 
 class GateWarning(UserWarning):
@@ -69,5 +73,23 @@ class GateHealth:
         level, frame = 1, sys._getframe()
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_NOT_THE_CALLER):
             level, frame = level + 1, frame.f_back
+        listening = _LISTENING.get()
         for finding in self.findings():
-            warnings.warn(finding, GateWarning, stacklevel=level)
+            if listening is None:
+                warnings.warn(finding, GateWarning, stacklevel=level)
+            elif finding not in listening:
+                listening.append(finding)
+
+
+@contextmanager
+def findings_heard() -> Iterator[list[str]]:
+    """Inside, what would be warned of is put into a list instead, each finding once.
+
+    Of this context alone, unlike filters of warnings: several trainings may take turns in a process.
+    """
+    found: list[str] = []
+    token = _LISTENING.set(found)
+    try:
+        yield found
+    finally:
+        _LISTENING.reset(token)

@@ -42,7 +42,8 @@ class GDUSettings(Settings):
     sigma is then ``sigma_of_median`` times the median distance, and kappa gives gates a mean entropy of
     ``entropy * log M``. ``gating`` "auto" is a fixed function of the raw input: filters of images, the vector itself, a
     projection of wide ones, statistics of tokens or of atoms. ``gated_norm`` None: where it can be (end to end, gates
-    that see the raw input, a body with batch norm over samples) and the body is not a large one.
+    that see the raw input, a body with batch norm over samples) and the body is not a large one. ``test_gates``
+    "batch": predictions are gated by the mean of a batch of one domain instead of by each sample.
     """
 
     gate: GateName = "cosine"
@@ -56,6 +57,7 @@ class GDUSettings(Settings):
     shared: bool = True
     coverage: bool = True
     gated_norm: bool | None = None
+    test_gates: Literal["sample", "batch"] = "sample"
     deviation_decay: Annotated[float, Between(0.01, 1.0, log=True)] = Field(default=0.1, ge=0)
     lambda_ols: Annotated[float, Between(1e-4, 0.1, log=True)] = Field(default=1e-3, ge=0)
     lambda_l1: float = Field(default=0.0, ge=0)
@@ -82,6 +84,7 @@ class GDU(Method):
         *,
         norms: bool = False,
         deviation_decay: float = 0.0,
+        test_gates: Literal["sample", "batch"] = "sample",
     ) -> None:
         super().__init__(task)
         self.backbone: nn.Module = backbone
@@ -89,6 +92,8 @@ class GDU(Method):
         self.settings = settings
         self.norms = norms
         self.deviation_decay = deviation_decay
+        self.test_gates: Literal["sample", "batch"] = test_gates
+        self.batchwise = test_gates == "batch"
         self._static: Tensor | None = None  # a view of the raw input does not move: looked at once, and not saved
         self._covered: Tensor | None = None  # the bases that coverage was fitted with, where nothing else can move it
 
@@ -117,16 +122,23 @@ class GDU(Method):
         norms = _gates_norms(settings.gated_norm, backbone, mode)
         if norms:
             gate_norms(backbone.body, units.max_bases)
-        decay = settings.deviation_decay
-        return cls(backbone, units, problem.task, settings, norms=norms, deviation_decay=decay)
+        return cls(
+            backbone,
+            units,
+            problem.task,
+            settings,
+            norms=norms,
+            deviation_decay=settings.deviation_decay,
+            test_gates=settings.test_gates,
+        )
 
-    def evaluate(self, inputs: Tensor) -> GatedOutput:
+    def evaluate(self, inputs: Tensor, *, gates: Literal["sample", "batch"] = "sample") -> GatedOutput:
         """Everything one pass finds; the gates are weighed once, for the norms of the body and for the head."""
         if not self.norms:
             view = self.backbone(inputs)
-            return self.units.evaluate(view.features, view.gating)
+            return self.units.evaluate(view.features, view.gating, gates=gates)
         assert isinstance(self.backbone, Backbone)
-        weighed = self.units.weigh(self.backbone.look(inputs))
+        weighed = self.units.weigh(self.backbone.look(inputs), gates=gates)
         with mixing(self.backbone.body, weighed.mixture):
             features = self.backbone.body(inputs)
         return self.units.mix(features, weighed)
@@ -136,11 +148,13 @@ class GDU(Method):
         return {"task": self.task.loss(out, batch.targets), **self.units.weighted_penalties(out)}
 
     def predict(self, inputs: Tensor) -> Prediction:
-        out = self.evaluate(inputs)
+        out = self.evaluate(inputs, gates=self.test_gates)
+        left = residual(out.products, self.units.gate.explaining(out.products))
+        rows = len(inputs)  # of batch gates there is one beta, which is that of every row
         return Prediction(
             output=self.task.read(out),
-            beta=out.beta,
-            residual=residual(out.products, self.units.gate.explaining(out.products)),
+            beta=out.beta.expand(rows, -1),
+            residual=left.expand(rows),
             coverage=out.coverage,
         )
 
@@ -155,8 +169,7 @@ class GDU(Method):
             self.units.fit_coverage(self._rows(looks))
             self._covered = self.units.bases.detach().clone() if self._stands_still else None
 
-    @torch.no_grad()
-    def measures(self, inputs: Tensor) -> dict[str, float]:
+    def readings(self, inputs: Tensor) -> dict[str, Tensor]:
         out = self.evaluate(inputs)
         found = {
             "gate_entropy": penalties.entropy(out),
@@ -167,7 +180,7 @@ class GDU(Method):
         }
         if out.coverage is not None:
             found["coverage"] = out.coverage.mean()
-        return {name: float(value) for name, value in found.items()}
+        return found
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         decay = self.deviation_decay

@@ -59,7 +59,7 @@ class Method(nn.Module, ABC):
     #: How its training batches are made up, unless a recipe says otherwise.
     sampling: ClassVar[Sampling] = "plain"
     #: Whether what it says of a row hangs on the rows beside it; those are then all of the same domain.
-    batchwise: ClassVar[bool] = False
+    batchwise: bool = False
     modes: ClassVar[tuple[Mode, ...]] = ("end_to_end", "fine_tune")
 
     backbone: nn.Module
@@ -107,9 +107,16 @@ class Method(nn.Module, ABC):
     def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
         """Take anew from training inputs what has moved since; ``optimizer`` is None before an evaluation."""
 
-    def measures(self, inputs: Tensor) -> dict[str, float]:
+    def readings(self, inputs: Tensor) -> dict[str, Tensor]:
         """Numbers worth a curve by epoch, on some validation inputs: of gates, of bases."""
         return {}
+
+    @torch.no_grad()
+    def measures(self, inputs: Tensor) -> dict[str, float]:
+        """The readings as plain numbers; a device is waited for once."""
+        found = self.readings(inputs)
+        values = torch.stack([value.double() for value in found.values()]).tolist() if found else []
+        return dict(zip(found, values, strict=True))
 
     def per_rank(self) -> Sequence[str]:
         """What of this method is computed on each process's share of a batch alone."""

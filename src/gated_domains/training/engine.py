@@ -17,12 +17,14 @@ from torch import Tensor
 
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
-from gated_domains.methods.method import Terms
+from gated_domains.methods.method import Method, Terms
+from gated_domains.training.compiling import CompileError, compiled_objective
 from gated_domains.training.settings import Precision
 
 # Numbers in a batch. On two cores the small network is as fast on one, a table ten times faster, and whoever else
 # uses the cores is not in the way.
 _WORTH_THREADS = 1_000_000
+_SAID = 200  # letters of what a compiler complains of
 _PRECISIONS: dict[str, str] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed", "64": "64-true"}
 
 
@@ -38,12 +40,14 @@ class Hardware:
     """Where a training runs; none of it is part of a recipe.
 
     ``device`` is ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``; ``devices`` how many of them (under torchrun
-    as many as it started); ``strategy`` is Fabric's: ``auto`` or ``ddp``.
+    as many as it started); ``strategy`` is Fabric's: ``auto`` or ``ddp``. ``compile`` lets torch.compile make the
+    objective of each architecture: worth its some ten seconds where many trainings of one architecture follow.
     """
 
     device: str = "auto"
     devices: int | None = None
     strategy: str = "auto"
+    compile: bool = False
 
     def fabric(self, precision: Precision) -> Fabric:
         """Fabric for this hardware, launched."""
@@ -107,12 +111,23 @@ def threads_for(numbers: int) -> Iterator[None]:
 
 
 class WrappedObjective:
-    """A method's objective behind Fabric's wrappers, as a step takes it."""
+    """A method's objective behind Fabric's wrappers, as a step takes it; of one process it may be ``compiled``."""
 
-    def __init__(self, fabric: Fabric, module: Any) -> None:
-        self.fabric, self.module = fabric, module
+    def __init__(self, fabric: Fabric, module: Any, *, compiled: Method | None = None) -> None:
+        self.fabric, self.module, self.compiled = fabric, module, compiled
 
     def __call__(self, batch: DomainBatch) -> Terms:
+        if self.compiled is not None:
+            try:
+                with self.fabric.autocast():
+                    return compiled_objective(self.compiled, batch.inputs, batch.targets, batch.domains, batch.blocks)
+            except CompileError as error:
+                self.compiled, said = None, " ".join(str(error).split())[:_SAID]
+                warnings.warn(
+                    f"the objective cannot be compiled ({said}); it runs without, slower",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         return cast(Terms, self.module(batch.inputs, batch.targets, batch.domains, batch.blocks))
 
     def backward(self, loss: Tensor) -> None:

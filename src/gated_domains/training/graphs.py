@@ -30,6 +30,7 @@ class GraphedStep:
         self.taken = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.failed = False
+        self.aside: torch.cuda.Stream | None = None
         self.batch: DomainBatch | None = None
         self.terms: Terms = {}
 
@@ -51,33 +52,54 @@ class GraphedStep:
         self.taken += 1
         if self.failed:
             return self.step(batch)
-        # On a stream of its own, as recording will be.
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        # On the stream that recording will be on.
+        current, stream = torch.cuda.current_stream(), self._stream()
+        stream.wait_stream(current)
         with torch.cuda.stream(stream):
             terms = {name: term.detach() for name, term in self.step(batch).items()}
-        torch.cuda.current_stream().wait_stream(stream)
+        current.wait_stream(stream)
         return terms
+
+    def _stream(self) -> torch.cuda.Stream:
+        """What steps are recorded on: the stream of this training where it has one, for libraries keep scratch memory
+        by stream, and graphs recorded on one stream must not run at the same time.
+        """
+        current = torch.cuda.current_stream()
+        if current != torch.cuda.default_stream():
+            return current
+        if self.aside is None:
+            self.aside = torch.cuda.Stream()
+        return self.aside
 
     def _recorded(self, batch: DomainBatch) -> bool:
         domains = None if batch.domains is None else batch.domains.clone()
         self.batch = DomainBatch(batch.inputs.clone(), batch.targets.clone(), domains, batch.blocks)
-        graph, random_numbers = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state()
-        try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may be reading samples ahead
-                self.terms = {name: term.detach() for name, term in self.step(self.batch).items()}
-        except RuntimeError as error:
-            torch.cuda.synchronize()
-            _end_recording(random_numbers)
-            self.failed = True
-            warnings.warn(
-                f"the step cannot be recorded as a CUDA graph ({first_line(error)}); it runs without, slower",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return False
-        self.graph = graph
-        return True
+        self.graph = record(self._noted, stream=self._stream(), what="the step")
+        self.failed = self.graph is None
+        return not self.failed
+
+    def _noted(self) -> None:
+        assert self.batch is not None
+        self.terms = {name: term.detach() for name, term in self.step(self.batch).items()}
+
+
+def record(call: Callable[[], object], *, stream: torch.cuda.Stream, what: str) -> torch.cuda.CUDAGraph | None:
+    """All that a call launches, as a graph; None where it cannot be recorded, with a warning that says ``what``."""
+    graph, random_numbers = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state()
+    try:
+        # Others may be reading samples ahead.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            call()
+    except RuntimeError as error:
+        torch.cuda.synchronize()
+        _end_recording(random_numbers)
+        warnings.warn(
+            f"{what} cannot be recorded as a CUDA graph ({first_line(error)}); without, it runs slower",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return graph
 
 
 def _end_recording(random_numbers: Tensor) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gated_domains.backbones.bodies import Body
@@ -41,6 +42,7 @@ from gated_domains.training.mixing import Mixing, start_mixing
 from gated_domains.training.norms import renew_norms
 from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
 from gated_domains.training.outcome import Journal, Keeping, Outcome, Watcher
+from gated_domains.training.pauses import CLOCK, Pause, drained
 from gated_domains.training.predicting import predict_rows
 from gated_domains.training.processes import earliest, from_all, from_first
 from gated_domains.training.settings import TrainingSettings
@@ -50,6 +52,7 @@ from gated_domains.training.valley import validation_loss
 
 _IMAGES = 4  # dimensions of a batch of them
 MEASURED = 500  # validation rows that curves of gates are drawn from
+_LOOK_STEPS = 1_000  # on a GPU, steps between two looks at the losses, which the host must wait for
 _CLOCK_STEPS = 100  # with several processes, steps between two looks at the clock, which all must wait for
 
 
@@ -84,6 +87,7 @@ class Training:
         keeping: Keeping | None = None,
         journal: Journal | None = None,
         watcher: Watcher | None = None,
+        compiled: bool = False,
     ) -> None:
         self.method, self.material, self.settings = method, material, settings
         self.fabric, self.seed, self.rule = fabric, seed, rule
@@ -94,6 +98,7 @@ class Training:
         self.stops_early = settings.patience is not None and rule.stop_early
         self.selector = Selector(settings.patience if self.stops_early and not settings.swad else None)
         self.best: dict[str, Tensor] | None = None
+        self._best_scores: DomainScores | None = None  # not kept: they can be had again
         self.place = _Place()
         self.device = fabric.device
         method.to(self.device)
@@ -101,7 +106,7 @@ class Training:
         self._suit_bodies()
         self.optimizer = make_optimizer(method, settings, self.device)
         wrapped, self.stepper = fabric.setup(method, self.optimizer)
-        self.objective = WrappedObjective(fabric, wrapped)
+        self.objective = WrappedObjective(fabric, wrapped, compiled=method if self._compiles(compiled) else None)
         self.ema = None if settings.ema is None else EMA(method, decay=settings.ema)
         self.swad = SWAD() if settings.swad else None
         self.averages = self.ema or self.swad
@@ -116,49 +121,89 @@ class Training:
         self.groups = torch.from_numpy(groups.index).to(self.device) if groups is not None and told else None
         self.steps = settings.epochs * len(self.sampler)
         self._kept = time.monotonic()
-        self._began = time.monotonic()
+        self._began = CLOCK.get()()
+        self._started = False
 
     def run(self) -> Outcome:
+        return drained(self.going())
+
+    def going(self) -> Generator[Pause, None, Outcome]:
+        """The same, with a pause after every step: others may go on meanwhile."""
         try:
-            return self._run()
+            self.start()
+            while not self.over:
+                yield from self._epoch()
+            return self.outcome()
         finally:
+            self.advance = self._advance  # a recorded step holds memory on the device, and would outlast the training
             if self.mixing is not None:
                 self.mixing.mixer.remove()
 
-    def _run(self) -> Outcome:
-        began = time.monotonic()
+    # The parts of a training, which a population takes together with those of others.
+
+    def start(self) -> None:
+        """Go on from the newest checkpoint; where there is none the method looks at its training inputs. Once."""
+        if self._started:
+            return
+        began = CLOCK.get()()
         if not self._resumed():
             with evaluating(self.method):
                 self.method.prepare(self._looks)
-        self._began = began - self.place.seconds
-        while self.place.epoch < self.settings.epochs and not self.place.stopped:
-            self._epoch()
-        return self._outcome()
+        self._began, self._started = began - self.place.seconds, True
 
-    # One epoch.
+    def count_seconds(self, spent: float = 0.0) -> None:
+        """Add to the time that it took, and count on from now: what others did meanwhile is not its own."""
+        self.place.seconds += spent
+        self._began = CLOCK.get()() - self.place.seconds
 
-    def _epoch(self) -> None:
-        place = self.place
-        if place.batch == 0:
+    @property
+    def over(self) -> bool:
+        """Whether no epoch is left, or none is worth waiting for."""
+        return self.place.epoch >= self.settings.epochs or self.place.stopped
+
+    def begin_epoch(self) -> None:
+        """Let the method look at its training inputs anew; an epoch that was cut goes on without."""
+        if self.place.batch == 0:
             self.method.train()
             with nullcontext() if self.averages is None else self.averages.restarting(self.method):
-                self.method.renew(self._looks, epoch=place.epoch, optimizer=self.optimizer)
+                self.method.renew(self._looks, epoch=self.place.epoch, optimizer=self.optimizer)
             self.watch = FiniteWatch(self.device)
         self.method.train()
-        batches = self.material.samples.batches(self.sampler, place.epoch, start=place.batch, groups=self.groups)
-        for batch in batches:
-            self._step(batch if self.groups is not None else batch.without_domains())
-        self._refuse_nonsense(weights=True)
+
+    @contextmanager
+    def judged(self) -> Iterator[None]:
+        """Inside, the method is in eval mode, with averaged weights where there are some."""
         with nullcontext() if self.ema is None else self.ema.swapped(self.method), evaluating(self.method):
-            record = self._record(*self._selected())
+            # Running statistics are of each process's own share; those of the first are kept, so they are the ones
+            # scored.
+            from_first(self.fabric, self.method.buffers())
+            self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
+            yield
+
+    def end_epoch(self, record: dict[str, Any]) -> None:
+        """Count the epoch, and tell of it."""
+        place = self.place
         place.losses.append(sum(record["train"].values()))
         place.epoch, place.batch, place.sums = place.epoch + 1, 0, {}
         place.stopped = self.selector.stop if self.swad is None else self.swad.over and self.stops_early
-        place.seconds = time.monotonic() - self._began
+        place.seconds = CLOCK.get()() - self._began
         if self.journal is not None:
             self.journal.append_metrics(record)
         if self.watcher is not None:
             self.watcher.epoch_ended(record)
+
+    def _epoch(self) -> Generator[Pause, None, None]:
+        self.begin_epoch()
+        place = self.place
+        batches = self.material.samples.batches(self.sampler, place.epoch, start=place.batch, groups=self.groups)
+        for batch in batches:
+            self._step(batch if self.groups is not None else batch.without_domains())
+            yield Pause.AFTER_STEP
+        yield Pause.UNTIL_DONE
+        self.refuse_nonsense(weights=True)
+        with self.judged():
+            record = self.record(self.predicted())
+        self.end_epoch(record)
         self._keep()
 
     def _step(self, batch: DomainBatch) -> None:
@@ -174,8 +219,8 @@ class Training:
             place.sums[name] = place.sums[name] + value if name in place.sums else value
         self.watch.see(terms, place.step)
         place.step, place.batch = place.step + 1, place.batch + 1
-        if self.device.type == "cpu" or place.batch % 100 == 0:
-            self._refuse_nonsense()
+        if self.device.type == "cpu" or place.batch % _LOOK_STEPS == 0:
+            self.refuse_nonsense()
         if self.watcher is not None:
             self.watcher.stepped(place.step, self.steps)
         if place.batch < len(self.sampler) and (self.fabric.world_size == 1 or place.batch % _CLOCK_STEPS == 0):
@@ -205,12 +250,9 @@ class Training:
         self.stepper.step()
         return sums
 
-    def _selected(self) -> tuple[DomainScores, float]:
+    def _selected(self, output: NDArray[Any]) -> tuple[DomainScores, float]:
         """The validation scores, and what the rule makes of them; where that is the best so far, weights are kept."""
-        # Running statistics are of each process's own share; those of the first are kept, so they are the ones scored.
-        from_first(self.fabric, self.method.buffers())
-        self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
-        evidence = self.evidence()
+        evidence = self.evidence(output)
         number = self.fabric.broadcast(self.rule(evidence))
         if self.swad is not None:
             self.swad.epoch_ended(self.fabric.broadcast(validation_loss(evidence.output, evidence.targets)))
@@ -218,6 +260,7 @@ class Training:
         self._count_plateau(better)
         if (better or self.best is None) and self.swad is None:
             self.best = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
+            self._best_scores = evidence.scores
         return evidence.scores, number
 
     def _count_plateau(self, better: bool) -> None:
@@ -225,10 +268,15 @@ class Training:
         if self.settings.schedule == "plateau" and self.place.waited >= self.settings.drop_after:
             self.place.drops, self.place.waited = self.place.drops + 1, 0
 
-    def evidence(self) -> Evidence:
-        """What the method says of the rows that select, as it is now, and how that scores."""
+    def predicted(self) -> NDArray[Any]:
+        """What the method says of the rows that select, as it is now."""
+        rows = self.material.validation
+        return predict_rows(self.method, self.material.samples, rows, fabric=self.fabric).output
+
+    def evidence(self, output: NDArray[Any] | None = None) -> Evidence:
+        """What the method says of the rows that select, as it is now or as it said, and how that scores."""
         data, rows = self.material.dataset, self.material.validation
-        output = predict_rows(self.method, self.material.samples, rows, fabric=self.fabric).output
+        output = self.predicted() if output is None else output
         if not np.isfinite(output).all():
             raise NotFiniteError(
                 f"after epoch {self.place.epoch + 1} predictions are no numbers, though the loss was one: weights have "
@@ -237,16 +285,22 @@ class Training:
         scores = self.scorer(output, rows)
         return Evidence(epoch=self.place.epoch, output=output, targets=data.targets[rows], scores=scores)
 
-    def _record(self, validation: DomainScores, selection: float) -> dict[str, Any]:
+    def record(self, output: NDArray[Any], measures: dict[str, float] | None = None) -> dict[str, Any]:
+        """What is worth knowing of the epoch, by what the method says of the rows that select; the best is kept.
+
+        ``measures`` are taken now, unless they are given.
+        """
         place = self.place
+        validation, selection = self._selected(output)
         sums = torch.stack([place.sums[name] for name in place.sums]) / len(self.sampler)
         means = cast(Tensor, self.fabric.all_reduce(sums, reduce_op="mean")).tolist()
-        with self.fabric.autocast():
-            measures = self.method.measures(self._measured())
+        if measures is None:
+            with self.fabric.autocast():
+                measures = self.method.measures(self.measured())
         return {
             "epoch": place.epoch,
             "step": place.step,
-            "seconds": round(time.monotonic() - self._began, 3),
+            "seconds": round(CLOCK.get()() - self._began, 3),
             "rate": float(self.optimizer.param_groups[0]["lr"]),
             "train": dict(zip(place.sums, means, strict=True)),
             "validation": validation.as_json(),
@@ -254,7 +308,7 @@ class Training:
             "measures": measures,
         }
 
-    def _refuse_nonsense(self, *, weights: bool = False) -> None:
+    def refuse_nonsense(self, *, weights: bool = False) -> None:
         """Raise if a loss was no number, in any process; with ``weights`` also if a weight has become none by now."""
         step, broken = self.watch.found(), ""
         if step is not None:
@@ -282,6 +336,11 @@ class Training:
         return str(error)
 
     # Bodies and rows.
+
+    def _compiles(self, wanted: bool) -> bool:
+        """Whether the objective is compiled: as one graph, of one process, for batches of one shape."""
+        plain = not self.settings.checkpoint_activations and self.settings.precision in ("32", "bf16")
+        return wanted and plain and self.static and self.fabric.world_size == 1
 
     def _suit_bodies(self) -> None:
         bodies = [part for part in self.method.modules() if isinstance(part, Body)]
@@ -320,7 +379,8 @@ class Training:
     def _looks(self) -> Iterator[Tensor]:
         return (as_computed(inputs, self.fabric) for inputs in looks(self.material, self.seed, large=self.large))
 
-    def _measured(self) -> Tensor:
+    def measured(self) -> Tensor:
+        """Validation inputs that curves of gates are drawn from."""
         rows, most = self.material.validation, LARGE_BATCH if self.large else MEASURED
         chosen = rows[:: max(1, len(rows) // most)][: 2 * most]
         (inputs,) = self.material.samples.input_batches(InOrder(chosen, len(chosen)))
@@ -328,15 +388,22 @@ class Training:
 
     # Checkpoints.
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return self.keeping is not None and time.monotonic() - self._kept >= self.keeping.seconds
+
     def _keep(self) -> None:
-        if self.keeping is None:
-            return
-        due = time.monotonic() - self._kept >= self.keeping.seconds
-        if not self.fabric.broadcast(due):  # by the clock of the first process, or some would keep and others not
-            return
+        # By the clock of the first process, or some would keep and others not.
+        if self.keeping is not None and self.fabric.broadcast(self.due):
+            self.keep()
+
+    def keep(self) -> None:
+        """Write a checkpoint."""
+        assert self.keeping is not None
         if self.place.batch > 0:  # at the end of an epoch that was done
-            self._refuse_nonsense(weights=True)
-        self.place.seconds = time.monotonic() - self._began
+            self.refuse_nonsense(weights=True)
+        self.place.seconds = CLOCK.get()() - self._began
         own = {"rng": rng_state(self.device), "sums": self.place.sums}
         every = {part: {name: from_all(self.fabric, t) for name, t in tensors.items()} for part, tensors in own.items()}
         if self.fabric.is_global_zero:
@@ -398,17 +465,21 @@ class Training:
             self.journal.keep_metrics(self.place.step if self.place.batch == 0 else self.place.step - self.place.batch)
         return True
 
-    def _outcome(self) -> Outcome:
+    def outcome(self) -> Outcome:
+        """How it ended; the method carries what is kept from now on."""
         self._carry_what_is_kept()
         self.method.eval()
-        evidence, best = self.evidence(), self.selector.best_epoch
+        best, scores = self.selector.best_epoch, self._best_scores
+        if self.swad is not None or scores is None:
+            evidence = self.evidence()
+            scores = evidence.scores
         notes = () if self.mixing is None else self.mixing.notes(self.fabric.world_size)
         return Outcome(
             best_epoch=0 if best is None else best,
             epochs=self.place.epoch,
             stopped="early" if self.place.stopped and self.place.epoch < self.settings.epochs else "all epochs",
             seconds=self.place.seconds,
-            validation=evidence.scores,
+            validation=scores,
             selection_score=self.selector.best if self.swad is None else self.fabric.broadcast(self.rule(evidence)),
             averaged=None if self.swad is None else self.swad.interval,
             notes=notes if self.swad is None else (*notes, self.swad.note),
