@@ -13,7 +13,7 @@ import torch
 
 import gated_domains
 from gated_domains.experiments import environment as module
-from gated_domains.experiments.environment import environment, machine
+from gated_domains.experiments.environment import environment, machine, machine_of
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,7 @@ def test_the_gpu_is_named_when_the_run_is_on_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
     assert environment("cuda:1")["gpu"] == "GPU of cuda:1"
     assert machine("cuda:1").startswith("GPU of cuda:1, torch ")
+    assert machine_of(environment("cuda:1")) == machine("cuda:1")
 
 
 def test_the_command_tells_neither_home_nor_password(monkeypatch):
@@ -114,6 +115,6 @@ def test_the_machine_is_one_line_for_captions(monkeypatch):
     monkeypatch.setattr(module, "_cpu", lambda: "AMD EPYC")
     monkeypatch.setattr(module, "_version", lambda package: "2.13.0+cpu")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
-    assert machine() == "2 CPU cores (AMD EPYC), torch 2.13.0"
+    assert machine() == machine_of(environment("cpu")) == "2 CPU cores (AMD EPYC), torch 2.13.0"
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
     assert machine().startswith("1 CPU core (")

@@ -186,6 +186,7 @@ def test_workers_make_the_same_runs_to_the_bit_each_once(workers, alone):
 
 def test_what_is_done_is_given_to_no_worker(workers, alone):
     told = Told()
+    workers.run(grid())
     assert [run.name for run in workers.run(grid(), watcher=told)] == [run.name for run in alone]
     assert told.heard == []
 

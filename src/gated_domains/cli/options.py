@@ -132,10 +132,22 @@ _HARDWARE: dict[str, Any] = {
     "device": _option(str, "cpu or cuda; a GPU where there is one by default.", _HARDWARE_PANEL),
     "devices": _option(int, "How many, one process each (start with torchrun).", _HARDWARE_PANEL),
     "strategy": _option(str, "Of several processes: ddp.", _HARDWARE_PANEL),
+    "compile": _option(
+        bool,
+        "Let torch.compile make each network: some ten seconds, then faster steps on a GPU.",
+        _HARDWARE_PANEL,
+        names=("--compile/--no-compile",),
+    ),
 }
 _EXECUTOR: dict[str, Any] = {
     "executor": _option(str, "local: processes here; ray: a Ray cluster.", _EXECUTOR_PANEL),
     "workers": _option(int, "Processes here, one training each; as many as cores, 1 on a GPU.", _EXECUTOR_PANEL, min=1),
+    "population": _option(
+        str,
+        "Trainings that are taken together on one device: auto (heads on frozen features are stacked; trainings share "
+        "a GPU where that is faster), off, or the most heads of a stack.",
+        _EXECUTOR_PANEL,
+    ),
     "address": _option(str, "Of the Ray cluster; one is started here by default.", _EXECUTOR_PANEL),
     "cpus_per_run": _option(float, "Of the Ray cluster; 1 by default.", _EXECUTOR_PANEL),
     "gpus_per_run": _option(float, "Of the Ray cluster; 1 where there is a GPU here.", _EXECUTOR_PANEL),

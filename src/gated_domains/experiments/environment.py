@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,9 +34,14 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def machine(device: str = "cpu") -> str:
-    """The machine in one line, for captions: ``2 CPU cores (AMD EPYC), torch 2.13.0``."""
-    cores = f"{_cores()} CPU core{'' if _cores() == 1 else 's'} ({_cpu()})"
-    return f"{_gpu(device) or cores}, torch {_version('torch').split('+')[0]}"
+    """This machine in one line, for captions: ``2 CPU cores (AMD EPYC), torch 2.13.0``."""
+    return machine_of({"gpu": _gpu(device), "cores": _cores(), "cpu": _cpu(), "torch": _version("torch")})
+
+
+def machine_of(kept: Mapping[str, Any]) -> str:
+    """The same of the machine that a run was made on, from what its folder keeps of it."""
+    cores = f"{kept['cores']} CPU core{'' if kept['cores'] == 1 else 's'} ({kept['cpu']})"
+    return f"{kept['gpu'] or cores}, torch {str(kept['torch']).split('+')[0]}"
 
 
 def _command(arguments: list[str]) -> list[str]:

@@ -28,6 +28,7 @@ RUN = "run.json"
 METRICS = "metrics.jsonl"
 PREDICTIONS = "predictions.npz"
 BROKEN = "broken.json"
+ENVIRONMENT = "environment.json"
 
 _DRAFT = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what ``written_whole`` leaves behind when it is killed
 
@@ -192,6 +193,12 @@ class RunFolder:
         if not (self.path / RESULT).exists():
             raise DataError(f"{self.path} is not finished: {self._progress()}; start the same command to go on")
         return self._read(RESULT)
+
+    def environment(self) -> dict[str, Any] | None:
+        """Where it was made; None where the folder does not tell."""
+        path = self.path / ENVIRONMENT
+        found = read_json(path, cure=self._again()) if path.exists() else None
+        return found if isinstance(found, dict) else None
 
     def _progress(self) -> str:
         records = self.metrics()

@@ -1,8 +1,7 @@
-"""What is worth knowing of a run beside its numbers: what processes shared, what gates complained of, why it broke."""
+"""What is worth knowing of a run beside its numbers: what processes shared, why it broke."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +9,6 @@ from lightning_fabric import Fabric
 
 from gated_domains.data.errors import listing
 from gated_domains.experiments.run_folder import BROKEN, RunFolder
-from gated_domains.layer import GateWarning
 from gated_domains.methods import Method
 from gated_domains.training.trouble import NotFiniteError
 
@@ -37,19 +35,3 @@ def breaks_noted(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
             folder.write_json(BROKEN, {"why": str(error)})
         fabric.barrier()  # all processes are here, and all shall find the note
         raise
-
-
-@contextmanager
-def gate_warnings() -> Iterator[list[str]]:
-    """What gates complain of inside, as notes for the run; other warnings are passed on."""
-    found: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", GateWarning)
-        try:
-            yield found
-        finally:
-            texts = [str(warning.message) for warning in caught if issubclass(warning.category, GateWarning)]
-            found.extend(dict.fromkeys(texts))
-    for warning in caught:
-        if not issubclass(warning.category, GateWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

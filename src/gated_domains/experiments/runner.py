@@ -6,11 +6,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
+from concurrent.futures import Executor, wait
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from gated_domains.backbones.making import weights_note
 from gated_domains.backbones.mixstyle import too_few_styles
+from gated_domains.common.health import findings_heard
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding, fit_encoding
@@ -47,8 +49,9 @@ from gated_domains.experiments.result import (
     scorer_for,
     scores,
 )
-from gated_domains.experiments.run_folder import RunFolder
-from gated_domains.experiments.run_notes import breaks_noted, gate_warnings, process_notes
+from gated_domains.experiments.run_folder import ENVIRONMENT, RunFolder
+from gated_domains.experiments.run_job import Made, Ready, RunJob, RunWatcher
+from gated_domains.experiments.run_notes import breaks_noted, process_notes
 from gated_domains.experiments.starts import Starts, body_of
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Ensemble, Method, Numbers
@@ -56,46 +59,14 @@ from gated_domains.methods.erm_ensemble import MembersSettings
 from gated_domains.methods.method import too_few_domains
 from gated_domains.settings import plain, to_yaml
 from gated_domains.training.engine import Hardware, threads_for
-from gated_domains.training.fine_tuning import on_cached_features
+from gated_domains.training.fine_tuning import FeatureTables, on_cached_features
 from gated_domains.training.loop import Training
 from gated_domains.training.material import Material
 from gated_domains.training.mixing import styles_among
 from gated_domains.training.outcome import Keeping, Outcome, Watcher
+from gated_domains.training.pauses import Pause, drained
 
 _MEMBERS_APART = 1_000  # between the seeds of an ensemble's members, so that those of two ensembles never meet
-
-
-@runtime_checkable
-class RunWatcher(Watcher, Protocol):
-    """Who is told which run begins and ends, and how far it is."""
-
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None: ...
-    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None: ...
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Job:
-    """A run that must be made: its recipe, what it reads and where it writes."""
-
-    recipe: Recipe
-    split: HoldOut
-    encoding: Encoding
-    material: Material
-    shape: Shape
-    task: Task
-    folder: RunFolder
-    fabric: Fabric
-    before: Sequence[RunFolder]
-    choosing: Sequence[RunFolder]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Made:
-    method: Method
-    outcome: Outcome
-    predicted: dict[str, NDArray[Any]]
-    temperature: float
-    notes: list[str]
 
 
 class Runner:
@@ -121,27 +92,40 @@ class Runner:
         self._fabrics: dict[str, Fabric] = {}
         self._built: set[str] = set()
         self._fitted: tuple[Rows, Encoding] | None = None
+        self._hashes: dict[HoldOut, str] = {}
+        self.writing: Executor | None = None
+        """Who scores and writes what was trained, while others go on; None: whoever trained it."""
         self.starts = Starts(dataset, self.fingerprint, self.digests)
 
     def run(self, recipe: Recipe) -> RunFolder:
         """The finished run of a recipe."""
+        return drained(self.making(recipe, watcher=self.watcher))
+
+    def making(self, recipe: Recipe, *, watcher: RunWatcher | None) -> Generator[Pause, None, RunFolder]:
+        """The same, with a pause after every step of the training: others may go on meanwhile."""
+        with ExitStack() as held:
+            job = self.taken_up(recipe, held, watcher=watcher)
+            if isinstance(job, RunJob):
+                yield from self._make(job)
+        folder = job.folder if isinstance(job, RunJob) else job
+        self._fabrics[recipe.training.precision].barrier()
+        return folder
+
+    def taken_up(self, recipe: Recipe, held: ExitStack, *, watcher: RunWatcher | None) -> RunJob | RunFolder:
+        """What must be made for a recipe, in a folder that is locked while it is ``held``; the run, if it is done."""
         recipe = resolved(recipe, self.dataset)
         split = self.split(recipe)  # what cannot be held out is refused before anything is written
         refuse_settings(recipe, self.dataset, split)
         check_scoring(recipe, split, self.dataset)
         self._groups(recipe)
         fabric = self._fabric(recipe)
-        with ExitStack() as held:
-            # The first rank opens and locks; the others hear from it, or they would wait for one that was refused.
-            told = self._opened(recipe, held) if fabric.is_global_zero else ("", "")
-            told = fabric.broadcast(told)
-            if isinstance(told[1], DataError):
-                raise told[1]
-            folder = RunFolder(told[1])
-            if told[0] == "go":
-                self._make(recipe, split, folder, fabric)
-        fabric.barrier()
-        return folder
+        # The first rank opens and locks; the others hear from it, or they would wait for one that was refused.
+        told = self._opened(recipe, held) if fabric.is_global_zero else ("", "")
+        told = fabric.broadcast(told)
+        if isinstance(told[1], DataError):
+            raise told[1]
+        folder = RunFolder(told[1])
+        return self._job(recipe, split, folder, fabric, watcher) if told[0] == "go" else folder
 
     @property
     def device(self) -> str:
@@ -243,12 +227,14 @@ class Runner:
         except OSError as error:
             return "refused", DataError(explain(error))
 
-    def _make(self, recipe: Recipe, split: HoldOut, folder: RunFolder, fabric: Fabric) -> None:
+    def _job(
+        self, recipe: Recipe, split: HoldOut, folder: RunFolder, fabric: Fabric, watcher: RunWatcher | None
+    ) -> RunJob:
         before = [self.run(needed) for needed in self.stands_on(recipe)]
         choosing = [self.run(needed) for needed in self.selected_by(recipe)]
         encoding = self._encoding(split)
         task = task_for(self.dataset, split.train, weighted=recipe.training.class_weights)
-        job = _Job(
+        return RunJob(
             recipe=recipe,
             split=split,
             encoding=encoding,
@@ -259,24 +245,57 @@ class Runner:
             fabric=fabric,
             before=before,
             choosing=choosing,
+            watcher=watcher,
         )
-        watched = fabric.is_global_zero and not only_joins(recipe)
+
+    def _make(self, job: RunJob) -> Generator[Pause, None, None]:
+        self.begin(job)
+        # Threads are those of a process: where several runs take turns, they are not a matter of one.
+        threads = self.threads(job) if self.writing is None else nullcontext()
+        with findings_heard() as complaints, threads, breaks_noted(job.folder, job.fabric):
+            made = self._joined(job) if only_joins(job.recipe) else (yield from self._trained(job))
+        if self.writing is None:
+            self.end(job, made, complaints)
+            return
+        written = self.writing.submit(self._written, job, made, [*made.notes, *complaints])
+        try:
+            while not written.done():
+                yield Pause.ELSEWHERE
+        finally:
+            wait([written])  # the folder is locked until then
+        _tell_end(job, written.result())
+
+    def begin(self, job: RunJob) -> None:
+        """Say in the folder what is made there, and tell of it."""
+        recipe, folder, fabric = job.recipe, job.folder, job.fabric
         if fabric.is_global_zero:
             about = {**environment(str(fabric.device)), "processes": fabric.world_size}
-            folder.write_json("environment.json", about)
+            about |= {"compiled": True} if self.hardware.compile else {}
+            folder.write_json(ENVIRONMENT, about)
             with written_whole(folder.path / "recipe.yaml") as draft:
                 draft.write_text(to_yaml(recipe.seen_from(folder.path).plain()), encoding="utf-8")
-        if self.watcher is not None and watched:
-            self.watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
-        threads = threads_for(recipe.training.batch_size * math.prod(encoding.shape))
-        with gate_warnings() as complaints, threads, breaks_noted(folder, fabric):
-            made = self._joined(job) if only_joins(recipe) else self._trained(job)
-        if fabric.is_global_zero:
-            found = self._written(job, made, [*made.notes, *complaints])
-            if self.watcher is not None and watched:
-                self.watcher.run_ended(recipe, folder, found)
+            if job.watcher is not None and not only_joins(recipe):
+                job.watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
 
-    def _trained(self, job: _Job) -> _Made:
+    def end(self, job: RunJob, made: Made, complaints: Sequence[str]) -> None:
+        """Put what was made into the folder, and tell of it."""
+        if job.fabric.is_global_zero:
+            _tell_end(job, self._written(job, made, [*made.notes, *complaints]))
+
+    def threads(self, job: RunJob) -> AbstractContextManager[None]:
+        """As many threads on the CPU as suit its batches."""
+        return threads_for(job.recipe.training.batch_size * math.prod(job.encoding.shape))
+
+    def _trained(self, job: RunJob) -> Generator[Pause, None, Made]:
+        with ExitStack() as held:
+            ready = self.readied(job, held)
+            outcome = yield from ready.training.going()
+            return self.measured(job, ready, outcome)
+
+    def readied(
+        self, job: RunJob, held: ExitStack, *, watcher: Watcher | None = None, tables: FeatureTables | None = None
+    ) -> Ready:
+        """The training of a run before its first step; a head stands on cached features while they are ``held``."""
         recipe, fabric = job.recipe, job.fabric
         torch.manual_seed(recipe.seed + fabric.global_rank)
         method = self._built_method(job)
@@ -284,36 +303,43 @@ class Runner:
         rule, patience = self._rule(job)
         # The oracle alone selects by what it is scored on.
         selecting = replace(job.material, validation=job.split.test) if rule.oracle else job.material
-        on_cache = recipe.method.mode == "fine_tune"
-        cache = on_cached_features(method, selecting, key=key, seed=recipe.seed)
-        began = time.monotonic()
-        with cache if on_cache else nullcontext(selecting) as material:
-            extracting = time.monotonic() - began
-            training = Training(
-                method,
-                material,
-                recipe.training.model_copy(update={"patience": patience}),
-                fabric=fabric,
-                seed=recipe.seed,
-                rule=rule,
-                scorer=scorer_for(recipe, job.split, self.dataset, TEST if rule.oracle else VALIDATION),
-                keeping=Keeping(folder=job.folder.path, seconds=self.checkpoint_seconds),
-                journal=job.folder,
-                watcher=self.watcher,
-            )
-            outcome = training.run()
-            outcome = replace(outcome, seconds=outcome.seconds + extracting)
-            predicted, temperature = self._predicted(job, method, material)
-            outcome = replace(outcome, validation=self._validation(job, predicted))
-            notes = process_notes(method, fabric.world_size, min(recipe.training.batch_size, len(material.train)))
+        began, material = time.monotonic(), selecting
+        if recipe.method.mode == "fine_tune":
+            cache = on_cached_features(method, selecting, key=key, seed=recipe.seed, tables=tables)
+            material = held.enter_context(cache)
+        extracting = time.monotonic() - began
+        training = Training(
+            method,
+            material,
+            recipe.training.model_copy(update={"patience": patience}),
+            fabric=fabric,
+            seed=recipe.seed,
+            rule=rule,
+            scorer=scorer_for(recipe, job.split, self.dataset, TEST if rule.oracle else VALIDATION),
+            keeping=Keeping(folder=job.folder.path, seconds=self.checkpoint_seconds),
+            journal=job.folder,
+            watcher=watcher or job.watcher,
+            compiled=self.hardware.compile,
+        )
+        return Ready(training=training, extracting=extracting)
+
+    def measured(self, job: RunJob, ready: Ready, outcome: Outcome) -> Made:
+        """What came of a training: predictions, scores and notes."""
+        recipe, training = job.recipe, ready.training
+        method, material = training.method, training.material
+        outcome = replace(outcome, seconds=outcome.seconds + ready.extracting)
+        predicted, temperature = self._predicted(job, method, material)
+        outcome = replace(outcome, validation=self._validation(job, predicted))
+        rows = min(recipe.training.batch_size, len(material.train))
+        notes = process_notes(method, job.fabric.world_size, rows)
         notes += [*outcome.notes, *job.encoding.notes]
         if recipe.backbone is None and (started := weights_note(recipe.body, recipe.pretrained, shrunk=recipe.shrunk)):
             notes.append(started)
         if recipe.validation_domain is not None:
             notes.append(f"selected by {recipe.validation_domain}, a source domain that does not train")
-        return _Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=notes)
+        return Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=notes)
 
-    def _built_method(self, job: _Job) -> Method:
+    def _built_method(self, job: RunJob) -> Method:
         """The method before its first step, on the body that it starts from."""
         recipe, build = job.recipe, job.shape.build
         if recipe.method.mode != "fine_tune":
@@ -322,7 +348,7 @@ class Runner:
             return build(task=job.task, body=body_of(self.starts.backbone(recipe, job.split, job.encoding)))
         return build(task=job.task, body=body_of(Model.load(job.before[0].path)))
 
-    def _joined(self, job: _Job) -> _Made:
+    def _joined(self, job: RunJob) -> Made:
         """The members of an ensemble, put together."""
         method = job.shape.build(task=job.task)
         assert isinstance(method, Ensemble)
@@ -342,19 +368,19 @@ class Runner:
         )
         if job.fabric.is_global_zero:
             job.folder.write_json("members.json", {"members": [run.name for run in job.before]})
-        return _Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=[])
+        return Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=[])
 
-    def _predicted(self, job: _Job, method: Method, material: Material) -> tuple[dict[str, NDArray[Any]], float]:
+    def _predicted(self, job: RunJob, method: Method, material: Material) -> tuple[dict[str, NDArray[Any]], float]:
         """What the method says, at the temperature that it is calibrated to; 1 where that is not asked for."""
         predicted = predictions(method, material, job.split, self.dataset, job.fabric)
         return calibrated(predicted) if job.recipe.calibrate else (predicted, 1.0)
 
-    def _validation(self, job: _Job, predicted: dict[str, NDArray[Any]]) -> DomainScores:
+    def _validation(self, job: RunJob, predicted: dict[str, NDArray[Any]]) -> DomainScores:
         validation = scores(job.recipe, job.split, self.dataset, predicted, VALIDATION)
         assert validation is not None
         return validation
 
-    def _written(self, job: _Job, made: _Made, notes: list[str]) -> dict[str, Any]:
+    def _written(self, job: RunJob, made: Made, notes: list[str]) -> dict[str, Any]:
         """Put the model, its predictions and last the result into the folder."""
         schema = schema_of(self.dataset, job.encoding)
         model = Model(
@@ -384,15 +410,21 @@ class Runner:
         job.folder.finish(found)
         return found
 
-    def _trained_on(self, job: _Job) -> dict[str, Any]:
+    def _trained_on(self, job: RunJob) -> dict[str, Any]:
         return {
             **self._data,
             "hold_out": job.recipe.hold_out,
             "validation_domain": job.recipe.validation_domain,
             "split_seed": job.recipe.split_seed,
-            "split": split_hash(job.split),
+            "split": self._split_hash(job.split),
             "seed": job.recipe.seed,
         }
+
+    def _split_hash(self, split: HoldOut) -> str:
+        """Of a hundred thousand rows it takes a while, and many runs share a split."""
+        if split not in self._hashes:
+            self._hashes[split] = split_hash(split)
+        return self._hashes[split]
 
     def _encoding(self, split: HoldOut) -> Encoding:
         """Fitted once for all runs on the same training rows: a vocabulary of word pieces takes minutes."""
@@ -428,7 +460,7 @@ class Runner:
                 raise DataError(too_few_styles(0 if styles is None else len(styles)))
         return sizes
 
-    def _rule(self, job: _Job) -> tuple[SelectionRule, int | None]:
+    def _rule(self, job: RunJob) -> tuple[SelectionRule, int | None]:
         """The rule that selects an epoch, and how long it waits for a better one."""
         recipe = job.recipe
         if recipe.selection != "leave_one_source_out":
@@ -436,11 +468,19 @@ class Runner:
         curve = np.mean([[record["selection"] for record in run.metrics()] for run in job.choosing], axis=0)
         return fixed_epoch(int(curve.argmax()), score=float(curve.max())), 1
 
+    def lay_out(self, recipe: Recipe) -> None:
+        """Put the samples of a recipe where it is trained, for trainings that are about to read them side by side."""
+        recipe = resolved(recipe, self.dataset)
+        split = self.split(recipe)
+        self._material(self._encoding(split), split, self._fabric(recipe))
+
     def _material(self, encoding: Encoding, split: HoldOut, fabric: Fabric) -> Material:
         """Samples are placed once for all hold-outs that encode them alike, as all of images do."""
         described = f"{fabric.device} {json.dumps(encoding.describe(), sort_keys=True)}"
         if self._samples is None or self._samples[0] != described:
             self._samples = (described, place(self.dataset, encoding, device=fabric.device))
+            if fabric.device.type == "cuda":
+                torch.cuda.synchronize(fabric.device)  # others may read them on streams of their own
         return Material(dataset=self.dataset, samples=self._samples[1], train=split.train, validation=split.validation)
 
     def _fabric(self, recipe: Recipe) -> Fabric:
@@ -448,6 +488,11 @@ class Runner:
         if precision not in self._fabrics or precision == "16":  # whose scale of the loss would outlast a training
             self._fabrics[precision] = self.hardware.fabric(precision)
         return self._fabrics[precision]
+
+
+def _tell_end(job: RunJob, found: dict[str, Any]) -> None:
+    if job.watcher is not None and not only_joins(job.recipe):
+        job.watcher.run_ended(job.recipe, job.folder, found)
 
 
 def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:

@@ -1,0 +1,65 @@
+"""A run between its recipe and its result: what must be made, its training before the first step, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+
+from gated_domains.data.encoding import Encoding
+from gated_domains.data.splits import HoldOut
+from gated_domains.experiments.model import Shape
+from gated_domains.experiments.recipe import Recipe
+from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.layer.tasks import Task
+from gated_domains.methods import Method
+from gated_domains.training.loop import Training
+from gated_domains.training.material import Material
+from gated_domains.training.outcome import Outcome, Watcher
+
+
+@runtime_checkable
+class RunWatcher(Watcher, Protocol):
+    """Who is told which run begins and ends, and how far it is."""
+
+    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None: ...
+    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunJob:
+    """A run that must be made: its recipe, what it reads and where it writes."""
+
+    recipe: Recipe
+    split: HoldOut
+    encoding: Encoding
+    material: Material
+    shape: Shape
+    task: Task
+    folder: RunFolder
+    fabric: Fabric
+    before: Sequence[RunFolder]
+    choosing: Sequence[RunFolder]
+    watcher: RunWatcher | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ready:
+    """A training before its first step, and the seconds that features took."""
+
+    training: Training
+    extracting: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Made:
+    """What came of a run."""
+
+    method: Method
+    outcome: Outcome
+    predicted: dict[str, NDArray[Any]]
+    temperature: float
+    notes: list[str]
