@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,23 +10,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from gated_domains.cli.making import end, run_all, watched
 from gated_domains.cli.one_voice import first_process, one_voice
 from gated_domains.cli.options import refuse_file, takes_executor, takes_hardware
+from gated_domains.cli.reproduce_digits import digits
 from gated_domains.data.errors import DataError
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
-    from gated_domains.experiments.executors import Executor
     from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.reproducing.curves import Curves
-    from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.runner import Runner
 
 app = typer.Typer(help="Run the paper's tables again, with the published number beside each.", no_args_is_help=True)
-
-
-@app.callback()
-def _tables() -> None:
-    """Here so that `wilds` stays a command of its own while it is the only one."""
+app.command("digits")(digits)
 
 
 @app.command("wilds")
@@ -62,7 +57,6 @@ def wilds(
     if show:
         _list()
         return
-    from gated_domains.experiments.environment import machine
     from gated_domains.experiments.reproducing import cells
     from gated_domains.experiments.reproducing.curves import Curves
     from gated_domains.experiments.reproducing.grid import plan
@@ -90,21 +84,21 @@ def wilds(
     work = Reproducing(
         grid,
         root,
-        make=_watched,
+        make=watched,
         data_dir=data,
         hardware=chosen,
         executing=executing,
         say=lambda line: console.print(Text(line), soft_wrap=True),
         after=_curves_of(drawn) if curves and "erm" in rows else None,
     )
-    stopped = _run(work)
+    stopped = run_all(work)
     if not first_process():
         return
     found = Reproduction(
         rows=cells.described_rows(rows),
         columns=described,
         cells=work.cells(),
-        machine=machine(chosen.accelerator),
+        machine=work.machines(),
         miniature=miniature,
         notes=tuple(drawn.verdict()),
     )
@@ -113,7 +107,7 @@ def wilds(
     made_up = "miniatures of " * miniature
     written = [*table.write(root), *drawn.write(root, title=f"Davies-Bouldin score of {made_up}WILDS by M")]
     console.print(Text("wrote " + ", ".join(str(path) for path in written)), soft_wrap=True)
-    _end(stopped, work, console)
+    end(stopped, work, console)
 
 
 def _list() -> None:
@@ -121,15 +115,6 @@ def _list() -> None:
 
     for name in recipes.names("wilds"):
         print(name)
-
-
-def _watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe]) -> None:
-    """Make runs while a person looks on."""
-    from gated_domains.cli.watching import Watching
-
-    todo, there = runner.to_train(recipes)
-    with Watching(todo, done=there, workers=executor.workers) as watching:
-        executor.run(recipes, watcher=watching)
 
 
 def _curves_of(drawn: Curves) -> Any:
@@ -141,22 +126,3 @@ def _curves_of(drawn: Curves) -> Any:
             drawn.add(what.partition(":")[0], runner, ours)
 
     return after
-
-
-def _run(work: Reproducing) -> BaseException | None:
-    """Make all runs; what stopped it in between, if anything did."""
-    try:
-        work.run()
-    except (KeyboardInterrupt, OSError) as error:  # what is done makes a table all the same
-        return error
-    return None
-
-
-def _end(stopped: BaseException | None, work: Reproducing, console: Console) -> None:
-    if isinstance(stopped, KeyboardInterrupt):
-        console.print("stopped; what is done is kept, and the same command goes on where it was")
-        sys.exit(130)
-    if stopped is not None:
-        raise stopped
-    if not work.results:
-        raise DataError(f"none of the {len(work.grid.jobs)} runs could be made: {next(iter(work.failed.values()))}")

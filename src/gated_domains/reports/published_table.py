@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gated_domains.data.files import written_whole
 from gated_domains.evaluation.statistics import Spread
 from gated_domains.reports.columns import ABSENT, BATCH_MARK, DOMAINS_MARK
+from gated_domains.reports.lines import Lines, blocks, lines_markdown, lines_rich
 from gated_domains.reports.markdown import escaped
 from gated_domains.reports.published import Value
 from gated_domains.reports.reproduced import COUNTS, Cell, Reproduction
@@ -21,11 +21,8 @@ from gated_domains.reports.reproduced_words import Reasons, caption
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
 
 FORMAT = 1
-_GAP = 2
-Lines = list[list[str]]
 
 
 class PublishedTable:
@@ -64,12 +61,12 @@ class PublishedTable:
     def markdown(self) -> str:
         """The whole page: the main table, the caption, a table for each data set."""
         found = self.found
-        parts = [f"# {escaped(self.title)}", _markdown(self.main())]
+        parts = [f"# {escaped(self.title)}", lines_markdown(self.main())]
         parts.append("\n".join(f"- {escaped(line)}" for line in self.caption))
         for name, column in found.columns.items():
             lines = self.details(name)
             if len(lines) > 1:
-                parts += [f"## {escaped(column.title)}: all scores", _markdown(lines)]
+                parts += [f"## {escaped(column.title)}: all scores", lines_markdown(lines)]
         return "\n\n".join(parts) + "\n"
 
     def csv(self) -> str:
@@ -118,12 +115,12 @@ class PublishedTable:
             if len(lines) > 1:
                 yield Text(f"{column.title}: all scores", style="bold")
                 for block in blocks(lines, options.max_width):
-                    yield _rich(block)
+                    yield lines_rich(block)
                     yield Text()
         yield Text(self.title, style="bold")
         for block in blocks(self.main(), options.max_width):
             yield Text()
-            yield _rich(block)
+            yield lines_rich(block)
         yield Text()
         for line in self.caption:
             yield Text(line, style="dim")
@@ -182,18 +179,6 @@ def shown(number: Spread, *, percent: bool) -> str:
     return mean if number.std is None else f"{mean} ({scale * number.std:.{digits}f})"
 
 
-def blocks(lines: Lines, width: int) -> list[Lines]:
-    """The table cut into as few tables as fit the width, each with the first column."""
-    sizes = [max(_width(line[place]) for line in lines) for place in range(len(lines[0]))]
-    cut: list[list[int]] = [[]]
-    for place in range(1, len(sizes)):
-        taken = sizes[0] + sum(sizes[other] + _GAP for other in cut[-1])
-        if cut[-1] and taken + _GAP + sizes[place] > width:
-            cut.append([])
-        cut[-1].append(place)
-    return [[[line[0], *(line[place] for place in chosen)] for line in lines] for chosen in cut]
-
-
 def _published(value: Value) -> str:
     right = f", right: {value.right}" if value.right is not None else ""
     return f"{value}{value.slip}{right}"
@@ -208,30 +193,3 @@ def _published_fields(value: Value | None) -> dict[str, Any]:
         "right_mean": None if right is None else right.mean,
         "right_std": None if right is None else right.std,
     }
-
-
-def _markdown(lines: Lines) -> str:
-    def row(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(escaped(cell.replace(":\n", ": ").replace("\n", ", ")) for cell in cells) + " |"
-
-    heading, *rest = lines
-    return "\n".join([row(heading), "|" + "---|" + "---:|" * (len(heading) - 1), *map(row, rest)])
-
-
-def _rich(lines: Lines) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    heading, *rest = lines
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for place, text in enumerate(heading):
-        table.add_column(Text(text), justify="right" if place else "left", no_wrap=True, overflow="ellipsis")
-    for line in rest:
-        table.add_row(*map(Text, line))
-    return table
-
-
-def _width(text: str) -> int:
-    from rich.cells import cell_len
-
-    return max(cell_len(line) for line in text.split("\n"))

@@ -48,7 +48,10 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A whole table. ``cells`` go by (row, column); what was not asked for is not there."""
+    """A whole table. ``cells`` go by (row, column); what was not asked for is not there.
+
+    ``machine`` says what the runs were made on.
+    """
 
     rows: Mapping[str, Row]
     columns: Mapping[str, Column]

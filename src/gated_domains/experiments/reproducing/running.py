@@ -12,15 +12,20 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, explain
 from gated_domains.data.loading import load_data
+from gated_domains.experiments.environment import machine, machine_of
 from gated_domains.experiments.executors import Executor, choose_executor
+from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.grid import Grid, Job
+from gated_domains.experiments.reproducing.light import lighten, without_weights
+from gated_domains.experiments.reproducing.standing import finished, started
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.reproduced import Cell
 from gated_domains.training.engine import Hardware
 
 RUNS = "runs"
+_UNKNOWN = "a machine that was not noted"
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk is full for all runs
 Make = Callable[[Executor, Runner, Sequence[Recipe]], object]
 """Makes the runs of some recipes by an executor; a person may be watching."""
@@ -29,25 +34,31 @@ After = Callable[[str, Runner, Sequence[Recipe]], None]
 
 
 class Reproducing:
-    """Makes the runs of a grid below one folder, and tells what came of them."""
+    """Makes the runs of a grid below one folder, and tells what came of them.
+
+    ``make`` None trains nothing: what is done is found. ``light`` keeps results alone of what no other run needs.
+    """
 
     def __init__(
         self,
         grid: Grid,
         root: Path,
         *,
-        make: Make,
+        make: Make | None,
         data_dir: str | os.PathLike[str] | None = None,
         hardware: Hardware | None = None,
         executing: dict[str, Any] | None = None,
         say: Callable[[str], None] = lambda line: None,
         after: After | None = None,
+        light: bool = False,
     ) -> None:
         self.grid, self.root, self.make, self.data_dir = grid, root, make, data_dir
         self.hardware, self.executing = hardware or Hardware(), executing or {}
-        self.say, self.after = say, after
+        self.say, self.after, self.light = say, after, light
         self.results: dict[Job, dict[str, Any]] = {}
+        self._made_on: dict[Job, str] = {}
         self.failed: dict[Job, str] = {}
+        self._checked: set[str] = set()
 
     def run(self) -> None:
         """All of them; what was done before is found."""
@@ -79,30 +90,51 @@ class Reproducing:
             )
         return found
 
+    def machines(self) -> str:
+        """What the runs were made on, whichever machine asks; this one where there are none."""
+        made_on = [self._made_on[job] for job in self.grid.jobs if job in self._made_on]
+        return "; ".join(dict.fromkeys(made_on)) or machine(self.hardware.accelerator)
+
     def _run_data(self, what: str, runner: Runner, jobs: list[Job], loading: Callable[[], Any]) -> None:
-        able = [job for job in jobs if self._can(runner, job)]
-        first = [(job, job.starts_on or job.recipe) for job in able]
-        todo = len(runner.to_train([recipe for _, recipe in first])[0])
-        later = [job for job in able if job.starts_on is not None]
-        try:
-            with choose_executor(runner, todo + len(later), data=loading, **self.executing) as executor:
-                making = partial(self.make, executor, runner)
-                self._attempt(runner, making, first)
-                started = [(job, recipe) for job in later if (recipe := self._started(runner, job)) is not None]
-                self._attempt(runner, making, started)
-        finally:
-            self._collect(runner, able)
+        self._collect(runner, jobs)
+        if self.make is None:
+            return
+        able = [job for job in jobs if job in self.results or self._can(runner, job)]
+        todo = len(runner.to_train([job.starts_on or job.recipe for job in able])[0])
+        later = sum(job.starts_on is not None and job not in self.results for job in able)
+        with choose_executor(runner, todo + later, data=loading, **self.executing) as executor:
+            making = partial(self.make, executor, runner)
+            # Column by column: what is begun there is finished before the next, and only then made light.
+            for column in dict.fromkeys(job.column for job in able):
+                part = [job for job in able if job.column == column]
+                try:
+                    self._run_part(runner, making, part)
+                finally:
+                    self._collect(runner, part)
+                    if self.light:
+                        lighten(runner, part, unfinished=[job for job in able if job not in self.results])
         if self.after is not None:
             self.after(what, runner, [job.recipe for job in able if job.row == "erm" and job in self.results])
 
+    def _run_part(self, runner: Runner, making: Callable[[list[Recipe]], object], jobs: list[Job]) -> None:
+        """Make these runs: first what can begin by itself, then what goes on from the networks of those."""
+        self._attempt(runner, making, [(job, job.starts_on or job.recipe) for job in jobs])
+        later = [job for job in jobs if job.starts_on is not None]
+        self._attempt(runner, making, [(job, recipe) for job in later if (recipe := self._started(runner, job))])
+
     def _can(self, runner: Runner, job: Job) -> bool:
         """Whether a job can be run on these data; why not is kept."""
+        alike = run_hash(job.recipe.but(seed=0).plain())
         try:
-            runner.check(job.recipe)
+            if alike not in self._checked:  # whatever the seed
+                runner.check(job.recipe)
+                self._checked.add(alike)
+            why = without_weights(runner, job)
         except DataError as error:
-            self.failed[job] = str(error)
-            return False
-        return True
+            why = str(error)
+        if why:
+            self.failed[job] = why
+        return not why
 
     def _attempt(
         self, runner: Runner, making: Callable[[list[Recipe]], object], jobs: list[tuple[Job, Recipe]]
@@ -128,33 +160,29 @@ class Reproducing:
 
     def _started(self, runner: Runner, job: Job) -> Recipe | None:
         """The recipe of a job with the network that it goes on from; None where there is none."""
-        assert job.starts_on is not None
-        run = runner.find(job.starts_on)
-        if run is None or not run.done:
+        recipe = started(runner, job)
+        if recipe is None:
             self.failed.setdefault(job, "the ERM network that it starts from could not be trained")
-            return None
-        return job.recipe.but(backbone=str(run.path))
+        return recipe
 
     def _collect(self, runner: Runner, jobs: Sequence[Job]) -> None:
         """Take the results of what is done."""
         for job in jobs:
-            recipe: Recipe | None = job.recipe
-            if job.starts_on is not None:
-                under = runner.find(job.starts_on)
-                recipe = job.recipe.but(backbone=str(under.path)) if under is not None and under.done else None
-            run = None if recipe is None else self._run_of(runner, recipe)
-            if run is not None and run.done:
-                self.results[job] = run.result()
-
-    def _run_of(self, runner: Runner, recipe: Recipe) -> RunFolder | None:
-        try:
-            return runner.find(recipe)
-        except DataError:  # weights that it would start from are not to be had
-            return None
+            run = finished(runner, job)
+            if run is not None:
+                self.results[job], self._made_on[job] = run.result(), _made_on(run)
 
     def _done(self, runner: Runner, recipe: Recipe) -> bool:
         run = runner.find(recipe)
         return run is not None and run.done
+
+
+def _made_on(run: RunFolder) -> str:
+    """The machine of a run in one line."""
+    try:
+        return machine_of(run.environment() or {})
+    except (DataError, KeyError):  # its numbers stand, whatever became of the note
+        return _UNKNOWN
 
 
 def _broke_off(runner: Runner, recipe: Recipe) -> bool:
