@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gated_domains.backbones.body import Body
-from gated_domains.backbones.few_channels import FewChannels
+from gated_domains.backbones.few_channels import FEW, FewChannels
 from gated_domains.backbones.gin import GIN
 from gated_domains.backbones.torchvision_bodies import DenseNet121, ResNet18, ResNet50
 from gated_domains.backbones.transformer import DistilBERT
@@ -66,9 +66,7 @@ class SmallCNN(Body):
         self.blocks = nn.Sequential(
             # Strides rather than pooling: for the same time on a CPU more epochs, which did better.
             *(
-                nn.Sequential(
-                    FewChannels(i, o, size, stride=2, padding=size // 2, bias=False), nn.BatchNorm2d(o), nn.ReLU()
-                )
+                nn.Sequential(_convolution(i, o, size, stride=2), nn.BatchNorm2d(o), nn.ReLU())
                 for i, o, size in ((channels, 16, 5), (16, 32, 3), (32, 64, 3))
             ),
         )
@@ -165,8 +163,13 @@ def default_body(kind: str) -> str:
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     # No bias before a batch norm, which takes every constant away again.
-    convolution = FewChannels(inputs, outputs, 5, padding=2, bias=False)
+    convolution = _convolution(inputs, outputs, 5)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2))
+
+
+def _convolution(inputs: int, outputs: int, size: int, *, stride: int = 1) -> nn.Conv2d:
+    kind = FewChannels if inputs < FEW else nn.Conv2d
+    return kind(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
 
 
 def _large_enough(shape: tuple[int, ...]) -> tuple[int, ...]:

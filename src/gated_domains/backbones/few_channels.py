@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-_ALIGNED = 8  # numbers of 16 bits that matrix units take in one go
+FEW = 8
+"""Numbers of 16 bits that matrix units take in one go: fewer channels are few."""
 
 
 class FewChannels(nn.Conv2d):
@@ -20,7 +21,7 @@ class FewChannels(nn.Conv2d):
     def forward(
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch filters rows columns"]:
-        if not input.is_cuda or input.requires_grad or self.in_channels >= _ALIGNED or not self._plain:
+        if not input.is_cuda or input.requires_grad or self.in_channels >= FEW or not self._plain:
             return super().forward(input)
         return self.by_patches(input)
 
@@ -36,7 +37,7 @@ class FewChannels(nn.Conv2d):
         numbers = self.in_channels * rows * columns
         flat = patches.reshape(*patches.shape[:3], numbers)
         weight = self.weight.reshape(self.out_channels, numbers)
-        short = -numbers % _ALIGNED
+        short = -numbers % FEW
         if short and flat.element_size() == 2:
             flat, weight = F.pad(flat, (0, short)), F.pad(weight, (0, short))
         return F.linear(flat, weight, self.bias).permute(0, 3, 1, 2)

@@ -39,6 +39,7 @@ _LATER_IN_TRAINING = {
     name: TrainingSettings.model_fields[name].default
     for name in ("decay", "drop_after", "warmup", "accumulate", "checkpoint_activations", "augment")
 }
+_LATER_IN_METHODS = {"test_gates": "sample"}
 _USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True}
 _FEW_ROWS = 3_000
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
@@ -161,6 +162,9 @@ class Recipe(Frame):
             fields["training"].pop("repeat_rows")
         fields["training"] = {
             name: value for name, value in fields["training"].items() if _LATER_IN_TRAINING.get(name, _NEVER) != value
+        }
+        fields["method"] = {
+            name: value for name, value in fields["method"].items() if _LATER_IN_METHODS.get(name, _NEVER) != value
         }
         if self.backbone is not None:
             fields["pretrained"] = None  # published weights are not looked at where a body is started from
