@@ -47,11 +47,12 @@ def inner_products(
     budget: int = MEMORY_BUDGET,
 ) -> InnerProducts:
     """The inner products of every row of x with every basis."""
+    vectors = bases.flatten(0, 1)
     if (bases.requires_grad and not x.requires_grad) or wins(kernel, x, bases):
         # Apart, so that no gradient of frozen features is computed only to be thrown away; and large ones not copied.
-        cross, gram = mean_kernel(kernel, x, bases, budget=budget), mean_gram(kernel, bases, budget=budget)
+        cross, gram = mean_kernel(kernel, x, bases, budget=budget), mean_gram(kernel, bases, vectors, budget=budget)
     else:
-        both = mean_kernel(kernel, torch.cat([x, bases.flatten(0, 1)]), bases, budget=budget)
+        both = mean_kernel(kernel, torch.cat([x, vectors]), bases, budget=budget)
         cross, gram = both[: x.shape[0]], _mean_of_rows(both[x.shape[0] :], bases)
     return InnerProducts(
         self_product=as_kernel(kernel).diagonal(x),
@@ -105,10 +106,14 @@ def mean_kernel(
 
 
 def mean_gram(
-    kernel: KernelLike, bases: Float[Tensor, "bases size features"], *, budget: int = MEMORY_BUDGET
+    kernel: KernelLike,
+    bases: Float[Tensor, "bases size features"],
+    vectors: Float[Tensor, "all features"] | None = None,
+    *,
+    budget: int = MEMORY_BUDGET,
 ) -> Float[Tensor, "bases bases"]:
-    """``mean_nm k(v_jn, v_lm)``, as ``mean_kernel`` of the vectors themselves."""
-    vectors = bases.flatten(0, 1)
+    """``mean_nm k(v_jn, v_lm)``, as ``mean_kernel`` of the ``vectors`` of all bases, one after the other."""
+    vectors = bases.flatten(0, 1) if vectors is None else vectors
     if wins(kernel, vectors, bases):
         return fused_gram(cast(RadialKernel, kernel), bases)
     return _mean_of_rows(mean_kernel(kernel, vectors, bases, budget=budget), bases)
