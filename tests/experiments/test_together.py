@@ -160,7 +160,12 @@ def test_what_goes_together_is_handed_out_last_and_in_fair_shares(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("linear", {}), ("gdu-paper", fine_tuned()), ("gdu", fine_tuned()), ("gdu", fine_tuned(gating="features"))],
+    [
+        ("linear", {}),
+        ("gdu-paper", fine_tuned()),
+        ("gdu", fine_tuned()),
+        pytest.param("gdu", fine_tuned(gating="features"), marks=pytest.mark.slow),
+    ],
 )
 def test_runs_are_those_of_one_by_one(name, settings, tmp_path, populations):
     recipes = heads(name, settings=settings)

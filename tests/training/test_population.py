@@ -28,6 +28,8 @@ UNLIKE: list[dict[str, Any]] = [
     {"rate": 2e-2, "body": 1, "seed": 7},
 ]
 
+SLOW = pytest.mark.slow
+
 
 def apart(one: Training, other: Training) -> float:
     """The largest difference of weights, relative to the largest of each tensor."""
@@ -73,7 +75,7 @@ def film(
 # -- the same as one by one --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("precision", "gap"), [("32", 1e-5), ("64", 1e-10)])
+@pytest.mark.parametrize(("precision", "gap"), [("32", 1e-5), pytest.param("64", 1e-10, marks=SLOW)])
 @pytest.mark.parametrize("head", HEADS)
 def test_every_member_takes_the_steps_that_it_takes_alone(head, precision, gap):
     each = [{**own, "epochs": 4, "precision": precision} for own in UNLIKE]
@@ -161,7 +163,7 @@ def test_averages_of_weights_are_each_members_own():
                 torch.testing.assert_close(other.ema.averages[name], average, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("head", ["paper cosine", "recommended"])
+@pytest.mark.parametrize("head", [pytest.param("paper cosine", marks=SLOW), "recommended"])
 def test_half_precision_is_that_of_one_by_one(head):
     each = [{**own, "precision": "bf16"} for own in UNLIKE]
     with heads(head, each) as alone, heads(head, each) as together:
@@ -251,8 +253,8 @@ class Cut:
     ("begins", "goes_on", "after"),
     [
         ("together", "together", 3),
-        ("together", "together", 5),
-        ("together", "together", 8),
+        pytest.param("together", "together", 5, marks=SLOW),
+        pytest.param("together", "together", 8, marks=SLOW),
         ("together", "alone", 8),
         ("alone", "together", 8),
     ],
