@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gated_domains.layer.kernels import _rounding
+from gated_domains.layer.kernels import rounding
 
 # How much memory the weights of one chunk of columns may take in the backward pass.
 CHUNK_BYTES = 48 * 2**20
@@ -17,7 +17,7 @@ CHUNK_BYTES = 48 * 2**20
 def mean_values(tiles: Any, x: Tensor, bases: Tensor, sigma: Tensor, alpha: Tensor, *, kind: int) -> Tensor:
     """The forward pass in steps of ``tiles``."""
     own, other, centre = _split(tiles, x, bases)
-    return tiles.means(own, other, sigma, alpha, kind=kind, size=bases.shape[1], rounding=_rounding(centre))
+    return tiles.means(own, other, sigma, alpha, kind=kind, size=bases.shape[1], rounding=rounding(centre))
 
 
 def gradients(
@@ -31,7 +31,7 @@ def gradients(
     bases_out = torch.empty(vectors.shape if to_bases else (0,), dtype=dtype, device=x.device)
     row_sums = torch.zeros(x.shape[0], dtype=dtype, device=x.device)
     column_sums = torch.empty(vectors.shape[0], dtype=dtype, device=x.device)
-    gradient, share = gradient.to(dtype).contiguous(), _rounding(centre)
+    gradient, share = gradient.to(dtype).contiguous(), rounding(centre)
     for start, stop in _chunks(tiles, x.shape[0], vectors.shape[0]):
         weights = tiles.weights(
             own, other, sigma, alpha, gradient,

@@ -45,7 +45,7 @@ class _ExpandedSquare(torch.autograd.Function):
     def forward(x: Tensor, z: Tensor) -> Tensor:
         norms = _square_norms(x).unsqueeze(-1) + _square_norms(z).unsqueeze(-2)
         squared = norms - 2 * (x @ z.mT)
-        return squared.masked_fill(squared <= _rounding(x) * norms, 0)
+        return squared.masked_fill(squared <= rounding(x) * norms, 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -61,7 +61,7 @@ class _ExpandedSquare(torch.autograd.Function):
         return to_x, to_z
 
 
-def _rounding(x: Tensor) -> float:
+def rounding(x: Tensor) -> float:
     """The share of the squared norms that rounding alone can leave of a distance of 0; grows as sqrt(features)."""
     return (8 + math.sqrt(x.shape[-1])) * torch.finfo(x.dtype).eps
 

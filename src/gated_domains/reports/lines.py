@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gated_domains.data.files import written_whole
 from gated_domains.reports.markdown import escaped
 
 if TYPE_CHECKING:
@@ -54,3 +57,11 @@ def _width(text: str) -> int:
     from rich.cells import cell_len
 
     return max(cell_len(line) for line in text.split("\n"))
+
+
+def write_texts(folder: str | os.PathLike[str], texts: Mapping[str, str]) -> list[Path]:
+    """Write files by name, each whole or not at all; their paths."""
+    for name, text in texts.items():
+        with written_whole(Path(folder, name)) as draft:
+            draft.write_text(text, encoding="utf-8", newline="")
+    return [Path(folder, name) for name in texts]

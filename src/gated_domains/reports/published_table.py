@@ -10,10 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gated_domains.data.files import written_whole
 from gated_domains.evaluation.statistics import Spread
 from gated_domains.reports.columns import ABSENT, BATCH_MARK, DOMAINS_MARK
-from gated_domains.reports.lines import Lines, blocks, lines_markdown, lines_rich
+from gated_domains.reports.lines import Lines, blocks, lines_markdown, lines_rich, write_texts
 from gated_domains.reports.markdown import escaped
 from gated_domains.reports.published import Value
 from gated_domains.reports.reproduced import COUNTS, Cell, Reproduction
@@ -100,11 +99,7 @@ class PublishedTable:
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write ``table.md``, ``table.csv`` and ``table.json``, each whole or not at all; their paths."""
-        texts = {"table.md": self.markdown(), "table.csv": self.csv(), "table.json": self.json()}
-        for name, text in texts.items():
-            with written_whole(Path(folder, name)) as draft:
-                draft.write_text(text, encoding="utf-8", newline="")
-        return [Path(folder, name) for name in texts]
+        return write_texts(folder, {"table.md": self.markdown(), "table.csv": self.csv(), "table.json": self.json()})
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gated_domains.data.files import written_whole
 from gated_domains.evaluation.metrics import metric_named
 from gated_domains.reports import machine as for_machines
 from gated_domains.reports import words
+from gated_domains.reports.lines import write_texts
 from gated_domains.reports.markdown import as_markdown
 from gated_domains.reports.numbers import Numbers, summarise
 from gated_domains.reports.results import RunResult
@@ -79,7 +79,4 @@ class Comparison:
             "runs.csv": self.runs_csv(),
             "table.json": self.json(),
         }
-        for name, text in texts.items():
-            with written_whole(Path(folder, name)) as draft:
-                draft.write_text(text, encoding="utf-8", newline="")
-        return [Path(folder, name) for name in texts]
+        return write_texts(folder, texts)

@@ -28,7 +28,7 @@ from gated_domains.training.population.tables import Orders, Tables
 from gated_domains.training.trouble import NotFiniteError
 
 _AT_ONCE = {"cuda": 2**29, "cpu": 2**26}  # bytes of features that are judged in one pass
-_SELDOM = 10  # times as long as checkpoints take, there are none
+_SELDOM = 10  # times the seconds that the last checkpoints took must go by before the next
 
 End = Outcome | NotFiniteError
 
@@ -252,8 +252,8 @@ class _Together:
             if member.keeping is not None:
                 self._try(row, member.keep)
         self.kept = time.monotonic()
-        slow = any(member.keeping is not None and member.keeping.seconds > 0 for member in self.members)
-        self.pause = _SELDOM * (self.kept - began) if slow else 0.0
+        timed = any(member.keeping is not None and member.keeping.seconds > 0 for member in self.members)
+        self.pause = _SELDOM * (self.kept - began) if timed else 0.0
 
 
 def _record(
