@@ -56,6 +56,9 @@ def test_the_papers_layer_has_ten_bases_and_its_ensemble_ten_tanh_heads() -> Non
                 "setting": "digits",
                 "num_bases": 10,
                 "basis_size": 10,
+                "lambda_ols": None,
+                "lambda_l1": None,
+                "lambda_orth": None,
             }
     assert one("erm_ensemble").recipe.method.settings.model_dump() == {"heads": 10, "activation": "tanh"}
     assert one("erm").recipe.method.settings.model_dump() == {"activation": "tanh"}

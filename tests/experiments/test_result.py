@@ -81,6 +81,8 @@ def test_a_result_takes_validation_from_the_best_epoch_and_test_from_the_predict
     assert found["test"]["by_domain"] == {"north": 1.0}
     assert (found["best_epoch"], found["epochs"], found["stopped"]) == (3, 9, "early")
     assert (found["seconds"], found["notes"]) == (1.235, ["a note"])
+    assert found["peak_memory"] is None
+    assert said(data, hold_outs(data, "north")[0], peak_memory=12345)["peak_memory"] == 12345
     assert found["parameters"]["trained"] == 64 * 2 + 2
     assert found["parameters"]["all"] > 1_000
 

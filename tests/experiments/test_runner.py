@@ -64,8 +64,8 @@ def files(run: RunFolder) -> dict[str, int]:
 
 
 def lasting(result: dict[str, Any]) -> dict[str, Any]:
-    """What a result says, but for which run and how long."""
-    return {name: value for name, value in result.items() if name not in ("run", "seconds")}
+    """What a result says, but for which run and what it cost."""
+    return {name: value for name, value in result.items() if name not in ("run", "seconds", "peak_memory")}
 
 
 def assert_same_run(one: RunFolder, other: RunFolder) -> None:

@@ -40,6 +40,7 @@ def test_the_file_is_what_was_agreed() -> None:
         "hold_out": "mnist",
         "held_out": ["mnist"],
         "sources": ["usps"],
+        "domain_names": [],
         "metric": "accuracy",
         "higher_is_better": True,
         "test": {"by_domain": {"mnist": 0.95}},
@@ -50,6 +51,7 @@ def test_the_file_is_what_was_agreed() -> None:
         "epochs": 8,
         "stopped": "early",
         "seconds": 12.5,
+        "peak_memory": None,
         "parameters": {"trained": 72_042, "all": 72_042},
         "uses_domains": False,
         "notes": [],
@@ -62,7 +64,7 @@ def test_the_file_is_what_was_agreed() -> None:
     }
 
 
-LATER = ("score_by", "all_metrics", "oracle", "temperature", "statistic", "batchwise")
+LATER = ("score_by", "all_metrics", "oracle", "temperature", "statistic", "batchwise", "domain_names", "peak_memory")
 KEPT = {
     "validation": {"f1": Scores({"usps": 0.9}, 0.9), "accuracy": Scores({"usps": 0.97}, 0.97)},
     "test": {"f1": Scores({"mnist": 1 / 3}, 0.3), "accuracy": Scores({"mnist": 0.5}, 0.5)},
@@ -71,7 +73,13 @@ KEPT = {
 
 def test_what_came_later_survives_its_file_and_may_be_missing(tmp_path: Path) -> None:
     found = result(
-        all_metrics=KEPT, oracle=True, temperature=1.7, by_group={"mnist, a": 0.25}, score_by=("domain", "ward")
+        all_metrics=KEPT,
+        oracle=True,
+        temperature=1.7,
+        by_group={"mnist, a": 0.25},
+        score_by=("domain", "ward"),
+        domain_names=("mnist", "usps"),
+        peak_memory=3 * 2**30,
     )
     write(tmp_path / "abc", found)
     assert read_results(tmp_path) == [found]

@@ -140,6 +140,7 @@ def result(
     seconds: float,
     notes: Sequence[str],
     temperature: float = 1.0,
+    peak_memory: int | None = None,
 ) -> dict[str, Any]:
     """The content of ``result.json``."""
     metric = metric_for(dataset.task, recipe.metric)
@@ -156,6 +157,7 @@ def result(
         "hold_out": split.name,
         "held_out": list(split.held_out),
         "sources": list(split.sources) if len(split.sources) <= _MOST_SOURCES else [],
+        "domain_names": list(dataset.domain_names) if len(dataset.domain_names) <= _MOST_SOURCES else [],
         "metric": metric.name,
         "higher_is_better": metric.higher_is_better,
         "test": _stored(test, split, metric),
@@ -176,6 +178,7 @@ def result(
         "epochs": outcome.epochs,
         "stopped": outcome.stopped,
         "seconds": round(seconds, 3),
+        "peak_memory": peak_memory,
         "parameters": {
             "trained": sum(p.numel() for p in method.parameters() if p.requires_grad),
             "all": sum(p.numel() for p in method.parameters()),

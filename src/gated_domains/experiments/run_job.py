@@ -63,3 +63,5 @@ class Made:
     predicted: dict[str, NDArray[Any]]
     temperature: float
     notes: list[str]
+    peak_memory: int | None = None
+    """In bytes; None where it is not known, as of several that share a process."""

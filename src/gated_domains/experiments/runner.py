@@ -62,6 +62,7 @@ from gated_domains.training.engine import Hardware, threads_for
 from gated_domains.training.fine_tuning import FeatureTables, on_cached_features
 from gated_domains.training.loop import Training
 from gated_domains.training.material import Material
+from gated_domains.training.memory import PeakMemory
 from gated_domains.training.mixing import styles_among
 from gated_domains.training.outcome import Keeping, Outcome, Watcher
 from gated_domains.training.pauses import Pause, drained
@@ -252,8 +253,10 @@ class Runner:
         self.begin(job)
         # Threads are those of a process: where several runs take turns, they are not a matter of one.
         threads = self.threads(job) if self.writing is None else nullcontext()
+        memory = PeakMemory(job.fabric.device) if self.writing is None else None  # likewise
         with findings_heard() as complaints, threads, breaks_noted(job.folder, job.fabric):
             made = self._joined(job) if only_joins(job.recipe) else (yield from self._trained(job))
+        made = made if memory is None else replace(made, peak_memory=memory.bytes())
         if self.writing is None:
             self.end(job, made, complaints)
             return
@@ -396,6 +399,7 @@ class Runner:
         seen.write(job.folder.path)
         model.save(job.folder.path)
         job.folder.write_predictions(**made.predicted)
+        needed = [run.result() for run in (*job.before, *job.choosing)]
         found = result(
             job.recipe,
             job.split,
@@ -404,7 +408,8 @@ class Runner:
             outcome=made.outcome,
             predicted=made.predicted,
             temperature=made.temperature,
-            seconds=made.outcome.seconds + sum(float(run.result()["seconds"]) for run in [*job.before, *job.choosing]),
+            seconds=made.outcome.seconds + sum(float(end["seconds"]) for end in needed),
+            peak_memory=_highest([made.peak_memory, *(end.get("peak_memory") for end in needed)]),
             notes=notes,
         )
         job.folder.finish(found)
@@ -488,6 +493,12 @@ class Runner:
         if precision not in self._fabrics or precision == "16":  # whose scale of the loss would outlast a training
             self._fabrics[precision] = self.hardware.fabric(precision)
         return self._fabrics[precision]
+
+
+def _highest(peaks: Sequence[int | None]) -> int | None:
+    """Of a run and those that it needs; None where one is not known."""
+    known = [peak for peak in peaks if peak is not None]
+    return max(known) if len(known) == len(peaks) else None
 
 
 def _tell_end(job: RunJob, found: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def stack_key(recipe: Recipe, dataset: DomainDataset) -> str | None:
     if recipe.method.mode != "fine_tune" or not (plainly and usual and stepped):
         return None
     settings = {name: value for name, value in plain(recipe.method.settings).items() if name not in _OWN}
-    settings |= {name: settings[name] > 0 for name in _WEIGHTS if name in settings}
+    settings |= {name: settings[name] > 0 for name in _WEIGHTS if settings.get(name) is not None}
     shared: dict[str, Any] = {
         "method": recipe.method.name,
         "settings": settings,

@@ -230,12 +230,15 @@ class GDU(Method):
 
 
 class PaperSettings(Settings):
-    """The paper's parameters come with ``setting``; M is 5 in its table, 10 in its text."""
+    """The paper's parameters come with ``setting``; M is 5 in its table, 10 in its text. A weight of None: its own."""
 
     gate: GateName = "cosine"
     setting: Setting = "digits"
     num_bases: int = Field(default=5, ge=1)
     basis_size: int = Field(default=10, ge=1)
+    lambda_ols: float | None = Field(default=None, ge=0)
+    lambda_l1: float | None = Field(default=None, ge=0)
+    lambda_orth: float | None = Field(default=None, ge=0)
 
 
 class PaperGDU(GDU):
@@ -259,6 +262,9 @@ class PaperGDU(GDU):
             num_bases=settings.num_bases,
             basis_size=settings.basis_size,
         )
+        for name in ("lambda_ols", "lambda_l1", "lambda_orth"):
+            if (weight := getattr(settings, name)) is not None:
+                setattr(units, name, weight)
         method = cls(backbone, units, problem.task, settings)
         method.mode = mode
         return method

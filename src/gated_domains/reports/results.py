@@ -67,6 +67,10 @@ class RunResult:
     temperature: float = 1.0
     batchwise: bool = False
     """Whether what it says of a row hangs on the held-out rows beside it."""
+    domain_names: tuple[str, ...] = ()
+    """All of the data, as rows of predictions count them; none where there are very many."""
+    peak_memory: int | None = None
+    """The most bytes that it and the runs it needs took, on a GPU or else in memory; None where that is not known."""
     statistic: str = "overall"
     """What of the metric counts, where a publisher says so: that of the worst group, of a percentile of groups."""
 
@@ -104,6 +108,7 @@ class RunResult:
             "hold_out": self.hold_out,
             "held_out": list(self.held_out),
             "sources": list(self.sources),
+            "domain_names": list(self.domain_names),
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "test": self._test(),
@@ -114,6 +119,7 @@ class RunResult:
             "epochs": self.epochs,
             "stopped": self.stopped,
             "seconds": self.seconds,
+            "peak_memory": self.peak_memory,
             "parameters": {"trained": self.parameters_trained, "all": self.parameters_all},
             "uses_domains": self.uses_domains,
             "notes": list(self.notes),
@@ -160,8 +166,8 @@ def read_results(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[st
     for folder in [folders] if isinstance(folders, str | os.PathLike) else folders:
         if not Path(folder).is_dir():
             raise DataError(f"{folder}: there is no such folder of runs; check the spelling")
-        found = {path.resolve(): _read(path) for path in _result_files(Path(folder))}
-        for path in sorted(found, key=lambda path: _reading_order(found[path])):
+        found = {path.resolve(): read_result(path) for path in _result_files(Path(folder))}
+        for path in sorted(found, key=lambda path: reading_order(found[path])):
             results.setdefault(path, found[path])
     return list(results.values())
 
@@ -174,7 +180,8 @@ def _result_files(folder: Path) -> Iterator[Path]:
             yield Path(place, RESULT_FILE)
 
 
-def _read(path: Path) -> RunResult:
+def read_result(path: Path) -> RunResult:
+    """The result in one file."""
     with decoding(path):
         text = path.read_text(encoding="utf-8")
     try:
@@ -228,6 +235,8 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         },
         oracle=bool(stored.get("oracle", False)),
         temperature=float(stored.get("temperature", 1.0)),
+        domain_names=tuple(map(str, stored.get("domain_names", ()))),
+        peak_memory=None if stored.get("peak_memory") is None else int(stored["peak_memory"]),
         statistic=str(stored.get("statistic", "overall")),
         batchwise=bool(stored.get("batchwise", False)),
     )
@@ -270,7 +279,8 @@ def _damaged(where: str | os.PathLike[str], what: str) -> DataError:
     return DataError(f"{where}: not the result of a run: {what}; delete its folder and run it again")
 
 
-def _reading_order(result: RunResult) -> tuple[list[tuple[str, int]], str, str, int]:
+def reading_order(result: RunResult) -> tuple[list[tuple[str, int]], str, str, int]:
+    """By hold-out, method, label and seed."""
     return _natural(result.hold_out), result.method, result.label, result.seed
 
 
