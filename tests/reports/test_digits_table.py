@@ -190,7 +190,7 @@ def test_a_table_without_any_run_is_a_table_all_the_same(tmp_path: Path) -> None
     table = DigitsTable(numbers)
     assert table.block("paper")[1][1] == "n/a [1] / 97.98 (0.34)"
     assert table.block("ours")[1][1:4] == [ABSENT, ABSENT, "0"]
-    assert len(table.write(tmp_path)) == 3
+    assert len(table.write(tmp_path)) == 4
     assert draw_digits(numbers, tmp_path / "dots.png", title="nothing") == []
 
 
@@ -217,7 +217,7 @@ def test_notes_of_runs_are_said_once() -> None:
 def test_machines_get_a_line_a_run_and_everything_unrounded(tmp_path: Path) -> None:
     table = DigitsTable(digits_numbers(TWO))
     names = [path.name for path in table.write(tmp_path)]
-    assert names == ["table.md", "table.csv", "table.json"]
+    assert names == ["table.md", "table.tex", "table.csv", "table.json"]
     lines = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text())))
     assert len(lines) == 20
     assert lines[0] == {

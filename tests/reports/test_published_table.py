@@ -210,7 +210,7 @@ def test_csv_has_a_line_a_score_unrounded(tmp_path: Path) -> None:
 
 def test_all_is_written_and_json_has_every_run(tmp_path: Path) -> None:
     written = PublishedTable(reproduction(CELLS)).write(tmp_path)
-    assert [path.name for path in written] == ["table.md", "table.csv", "table.json"]
+    assert [path.name for path in written] == ["table.md", "table.tex", "table.csv", "table.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in written)
     stored = json.loads((tmp_path / "table.json").read_text())
     assert len(stored["runs"]) == 7

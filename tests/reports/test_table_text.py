@@ -292,12 +292,18 @@ def test_json_holds_everything_unrounded() -> None:
     assert stored["caption"] == comparison.caption
 
 
-def test_four_files_are_written_and_nothing_else(tmp_path: Path) -> None:
+def test_five_files_are_written_and_nothing_else(tmp_path: Path) -> None:
     comparison = Comparison(results(SCORES))
     paths = comparison.write(tmp_path / "new")
-    assert [path.name for path in paths] == ["table.md", "table.csv", "runs.csv", "table.json"]
+    assert [path.name for path in paths] == ["table.md", "table.tex", "table.csv", "runs.csv", "table.json"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)
-    texts = (comparison.markdown(), comparison.csv(), comparison.runs_csv(), comparison.json())
+    texts = (
+        comparison.markdown(),
+        comparison.latex(),
+        comparison.csv(),
+        comparison.runs_csv(),
+        comparison.json(),
+    )
     assert tuple(path.read_bytes().decode() for path in paths) == texts
 
 

@@ -14,6 +14,7 @@ from gated_domains.evaluation.statistics import Spread
 from gated_domains.reports.columns import ABSENT, p_text, time_text
 from gated_domains.reports.digits_numbers import DigitsNumbers
 from gated_domains.reports.digits_words import MARKS, caption, contrast_sentences, difference, percent
+from gated_domains.reports.latex import latex_page, lines_latex
 from gated_domains.reports.lines import Lines, blocks, lines_markdown, lines_rich, write_texts
 from gated_domains.reports.markdown import escaped
 from gated_domains.reports.published_digits import BLOCKS, REFERENCES, ROWS
@@ -59,6 +60,13 @@ class DigitsTable:
         parts += ["## How to read it", "\n".join(f"- {escaped(line)}" for line in self.caption)]
         return "\n\n".join(parts) + "\n"
 
+    def latex(self) -> str:
+        """A table a block, for a paper; the contrasts and the caption below the last."""
+        *first, (name, title) = self._blocks()
+        parts = [lines_latex(self.block(one), title=f"{self.title}. {words}") for one, words in first]
+        notes = [*self.contrasts, *self.caption]
+        return latex_page([*parts, lines_latex(self.block(name), title=f"{self.title}. {title}", notes=notes)])
+
     def csv(self) -> str:
         """One line a run, unrounded."""
         text = io.StringIO()
@@ -85,8 +93,14 @@ class DigitsTable:
         return json.dumps(stored, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write ``table.md``, ``table.csv`` and ``table.json``, each whole or not at all; their paths."""
-        return write_texts(folder, {"table.md": self.markdown(), "table.csv": self.csv(), "table.json": self.json()})
+        """Write ``table.md``, ``.tex``, ``.csv`` and ``.json``, each whole or not at all; their paths."""
+        texts = {
+            "table.md": self.markdown(),
+            "table.tex": self.latex(),
+            "table.csv": self.csv(),
+            "table.json": self.json(),
+        }
+        return write_texts(folder, texts)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gated_domains.evaluation.statistics import Spread
 from gated_domains.reports.columns import ABSENT, BATCH_MARK, DOMAINS_MARK
+from gated_domains.reports.latex import latex_page, lines_latex
 from gated_domains.reports.lines import Lines, blocks, lines_markdown, lines_rich, write_texts
 from gated_domains.reports.markdown import escaped
 from gated_domains.reports.published import Value
@@ -68,6 +69,15 @@ class PublishedTable:
                 parts += [f"## {escaped(column.title)}: all scores", lines_markdown(lines)]
         return "\n\n".join(parts) + "\n"
 
+    def latex(self) -> str:
+        """The main table with its caption, then one for each data set, for a paper."""
+        parts = [lines_latex(self.main(), title=self.title, notes=self.caption)]
+        for name, column in self.found.columns.items():
+            lines = self.details(name)
+            if len(lines) > 1:
+                parts.append(lines_latex(lines, title=f"{column.title}: all scores"))
+        return latex_page(parts)
+
     def csv(self) -> str:
         """One line a score, unrounded: shares are not percent, published numbers are as printed."""
         text = io.StringIO()
@@ -98,8 +108,14 @@ class PublishedTable:
         return json.dumps(stored, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write ``table.md``, ``table.csv`` and ``table.json``, each whole or not at all; their paths."""
-        return write_texts(folder, {"table.md": self.markdown(), "table.csv": self.csv(), "table.json": self.json()})
+        """Write ``table.md``, ``.tex``, ``.csv`` and ``.json``, each whole or not at all; their paths."""
+        texts = {
+            "table.md": self.markdown(),
+            "table.tex": self.latex(),
+            "table.csv": self.csv(),
+            "table.json": self.json(),
+        }
+        return write_texts(folder, texts)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text

@@ -9,6 +9,7 @@ from pathlib import Path
 from gated_domains.evaluation.metrics import metric_named
 from gated_domains.reports import machine as for_machines
 from gated_domains.reports import words
+from gated_domains.reports.latex import as_latex
 from gated_domains.reports.lines import write_texts
 from gated_domains.reports.markdown import as_markdown
 from gated_domains.reports.numbers import Numbers, summarise
@@ -57,6 +58,10 @@ class Comparison:
     def markdown(self) -> str:
         return as_markdown(self.numbers, title=self.title, verdict=self.verdict(), caption=self.caption)
 
+    def latex(self) -> str:
+        """For a paper, with booktabs."""
+        return as_latex(self.numbers, self.title, self.caption)
+
     def csv(self) -> str:
         """One line a method, unrounded."""
         return for_machines.methods_csv(self.numbers)
@@ -72,9 +77,10 @@ class Comparison:
         )
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write ``table.md``, ``table.csv``, ``runs.csv`` and ``table.json``, each whole or not at all; their paths."""
+        """Write ``table.md``, ``.tex``, ``.csv``, ``.json`` and ``runs.csv``, each whole or not at all; their paths."""
         texts = {
             "table.md": self.markdown(),
+            "table.tex": self.latex(),
             "table.csv": self.csv(),
             "runs.csv": self.runs_csv(),
             "table.json": self.json(),
