@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -199,8 +200,8 @@ def _by_method(results: Sequence[RunResult]) -> dict[_Method, list[RunResult]]:
 
 def _labels(methods: list[_Method]) -> dict[_Method, str]:
     """The label of each method, with its name where two share a label."""
-    labels = [label for _, label in methods]
-    return {key: key[1] if labels.count(key[1]) == 1 else f"{key[1]} ({key[0]})" for key in methods}
+    counts = Counter(label for _, label in methods)
+    return {key: key[1] if counts[key[1]] == 1 else f"{key[1]} ({key[0]})" for key in methods}
 
 
 def _scores(runs: list[RunResult]) -> dict[Key, float]:

@@ -12,6 +12,42 @@ _MOST_SENTENCES = 3
 _ENOUGH_PAIRS = 5  # below, a test hangs on one or two numbers, whatever its p
 
 
+def headline(numbers: Numbers) -> str:
+    """The answer in one sentence."""
+    base, metric = numbers.baseline, numbers.metric
+    rivals = [row for row in numbers.rows if row.difference is not None]
+    if base is None or not rivals:
+        found = [row for row in numbers.rows if row.mean is not None]
+        best = max(found, key=lambda row: metric.as_gain(row.mean.mean), default=None)  # type: ignore[union-attr]
+        if best is None or best.mean is None:
+            return "No method has been run on all hold-outs yet, and there is nothing to compare."
+        shown = f"{best.label} scores {metric.shown(best.mean.mean)} on held-out domains"
+        return f"{shown}; there is no baseline to compare it with."
+    if len(rivals) == 1:
+        return _against(rivals[0], base, numbers)
+    groups: dict[str, list[MethodNumbers]] = {"better": [], "": [], "worse": []}
+    for row in rivals:
+        groups[_outcome(row, numbers)].append(row)
+    better, untold, worse = groups["better"], groups[""], groups["worse"]
+    at = f"{base.label} ({metric.shown(base.mean.mean)})" if base.mean is not None else base.label
+    if better:
+        most = max(better, key=lambda row: metric.as_gain(_gap(row)))
+        others = [row.label for row in better if row is not most]
+        also = f"; so {'is' if len(others) == 1 else 'are'} {listing(others, 6)}" if others else ""
+        gain = f"{metric.shown_difference(_gap(most))}{metric.unit}"
+        return f"{most.label} is better than {at} on held-out domains, by {gain}{also}."
+    if not worse:
+        return f"No method can be told from {at} on held-out domains: the differences are within chance."
+    rest = f"; {listing([row.label for row in untold], 6)} cannot be told from it" if untold else ""
+    lost = f"{listing([row.label for row in worse], 6)} {'is' if len(worse) == 1 else 'are'} worse"
+    return f"No method is better than {at} on held-out domains: {lost}{rest}."
+
+
+def _gap(row: MethodNumbers) -> float:
+    assert row.difference is not None
+    return row.difference.difference
+
+
 def verdict(numbers: Numbers) -> str:
     """What the paired tests against the baseline tell: a sentence a method; of many, the best and a summary."""
     base = numbers.baseline
