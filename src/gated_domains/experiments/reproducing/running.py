@@ -56,6 +56,7 @@ class Reproducing:
         self.hardware, self.executing = hardware or Hardware(), executing or {}
         self.say, self.after, self.light = say, after, light
         self.results: dict[Job, dict[str, Any]] = {}
+        self.folders: dict[Job, Path] = {}
         self._made_on: dict[Job, str] = {}
         self.failed: dict[Job, str] = {}
         self._checked: set[str] = set()
@@ -170,7 +171,7 @@ class Reproducing:
         for job in jobs:
             run = finished(runner, job)
             if run is not None:
-                self.results[job], self._made_on[job] = run.result(), _made_on(run)
+                self.results[job], self._made_on[job], self.folders[job] = run.result(), _made_on(run), run.path
 
     def _done(self, runner: Runner, recipe: Recipe) -> bool:
         run = runner.find(recipe)

@@ -1,0 +1,1 @@
+"""The paper's ablations as charts and words, from numbers alone."""
