@@ -17,7 +17,7 @@ JAX_IN_TESTS := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(CUR
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-demo: $(VENV)/ready  ## the main job on embedded digits: each domain held out in turn, GDU beside ERM, table and pictures
+demo: $(VENV)/ready  ## the main job on embedded digits: each domain held out in turn, GDU beside ERM, table and report
 	$(RUN)/gated-domains compare digits --methods gdu,erm,linear --seeds 2 --epochs 2 --rate 0.003 --out out/demo
 
 test: $(VENV)/ready  ## all that runs in minutes
@@ -65,5 +65,5 @@ $(VENV)/ready: pyproject.toml
 $(EXTRAS_VENV)/ready: pyproject.toml
 	@echo "setting up $(EXTRAS_VENV) (a few minutes, once)"
 	$(PYTHON) -m venv $(EXTRAS_VENV)
-	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune,keras]' timm tensorflow-cpu jax tensorboard
+	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune,keras,track]' timm tensorflow-cpu jax playwright
 	@touch $@

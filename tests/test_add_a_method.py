@@ -63,7 +63,7 @@ def test_with_another_end_the_file_is_the_command_with_one_method_more(tmp_path,
     assert len(METHOD[begin:].splitlines()) == 7  # as the page says
     Path("vrex.py").write_text(METHOD[:begin] + COMMANDS)
     reading = ["--target", "sick", "--domain", "site", "--hold-out", "north", "--device", "cpu", "--workers", "1"]
-    options = ["--methods", "vrex[weight=10],erm", "--epochs", "1", "--seeds", "1", "--out", "out"]
+    options = ["--methods", "vrex[weight=10],erm", "--epochs", "1", "--seeds", "1", "--out", "out", "--no-report"]
     monkeypatch.setattr(sys, "argv", ["vrex.py", "compare", str(table(tmp_path / "clinic.csv")), *reading, *options])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path("vrex.py", run_name="__main__")

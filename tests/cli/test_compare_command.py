@@ -19,7 +19,7 @@ from made_runs import Done, assert_refused, call, changed, table
 
 METHODS = "gdu[num_bases=3],erm,linear"
 READING = ("--target", "sick", "--domain", "site")
-SHORT = ("--epochs", 1, "--seeds", 1, "--device", "cpu", "--workers", 1)
+SHORT = ("--epochs", 1, "--seeds", 1, "--device", "cpu", "--workers", 1, "--no-report")
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run
 
@@ -99,17 +99,27 @@ def test_it_prints_the_table_and_what_can_be_told(compared):
         assert f"{100 * scores[hold_out][hold_out]:.1f}" in rows[0]
 
 
-def test_it_writes_the_table_the_runs_and_the_pictures(compared):
+def test_it_ends_with_the_page_its_figures_beside_it(compared, data, tmp_path):
+    root = tmp_path / "runs"
+    shutil.copytree(compared[0], root)
+    done = compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root, "--report")
+    assert done.code == 0, done
+    assert done.out.splitlines()[-1].startswith(f"wrote {root / 'report.html'} (")
+    beside = {path.name for path in (root / "report_files").iterdir()}
+    assert {"scores.png", "scores.svg", "scores.pdf", "gates-north.png", "map-north.png", "mmd-west.csv"} <= beside
+    for picture in root.glob("report_files/*.png"):
+        with Image.open(picture) as image:
+            image.load()
+
+
+def test_it_writes_the_table_and_the_runs(compared):
     root, done = compared
-    names = ["table.md", "table.csv", "runs.csv", "table.json", "scores.png", "gates-north.png", "gates-west.png"]
+    names = ["table.md", "table.tex", "table.csv", "runs.csv", "table.json"]
     assert done.out.splitlines()[-1] == "wrote " + ", ".join(str(root / name) for name in names)
     assert sorted(path.name for path in root.iterdir() if path.is_file()) == sorted(names)
     assert "verdict" in json.loads((root / "table.json").read_text())
     with open(root / "table.csv", newline="") as file:
         assert [row["label"] for row in csv.DictReader(file)] == ["GDU [num_bases=3]", "ERM", "retrained linear head"]
-    for picture in root.glob("*.png"):
-        with Image.open(picture) as image:
-            image.load()
     with open(root / "runs.csv", newline="") as file:
         runs = list(csv.DictReader(file))
     assert len(runs) == 6
@@ -183,7 +193,7 @@ def test_vectors_and_images_are_compared_too(tmp_path):
         done = call("compare", what, *SHORT, "--hold-out", hold_out, "--methods", "erm,gdu[num_bases=2,basis_size=2]",
                     "--batch-size", 4, "--validation", 0.5)  # fmt: skip
         assert done.code == 0, done
-        assert Path("runs", what.stem, f"gates-{hold_out}.png").exists()
+        assert Path("runs", what.stem, "table.tex").exists()
 
 
 def test_patience_0_is_without_end_and_other_options_reach_the_training(data):

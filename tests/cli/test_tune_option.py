@@ -39,7 +39,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compare(data: Path, *options: object) -> Done:
-    return call("compare", data, *SHORT, "--out", "out", *options)
+    return call("compare", data, *SHORT, "--no-report", "--out", "out", *options)
 
 
 def test_settings_are_tried_first_and_the_table_is_of_those_that_were_chosen(data):

@@ -14,12 +14,13 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.loading import DATASETS, Known
 from gated_domains.data.splits import hold_outs
 from gated_domains.evaluation.scoring import official_scores
-from gated_domains.experiments.comparing import draw, named_as_asked, plan
+from gated_domains.experiments.comparing import named_as_asked, plan
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe import DataSettings, Frame, Recipe, methods_written, resolved
 from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.reports.gathering import Gathered
+from gated_domains.reports.page import write_page
 from gated_domains.reports.results import read_results
-from gated_domains.reports.table import Comparison
 from gated_domains.training.settings import TrainingSettings
 from made_published import divided
 from made_runs import NothingIsTrained, call, recipe, runner, vectors
@@ -205,9 +206,10 @@ def test_a_plan_on_the_division_is_run_and_compared(tmp_path):
     runs = [maker.run(one) for one in recipes]
     results = named_as_asked(read_results([run.path for run in runs]), recipes, splits)
     assert {result.hold_out for result in results} == {"official"}
-    comparison = Comparison(results, results[1].label)
-    pictures = draw(comparison, runs, maker, tmp_path)
-    assert all(path.is_file() for path in pictures)
+    gathered = Gathered((run.path, result) for run, result in zip(runs, results, strict=True))
+    page = write_page(gathered, tmp_path / "report.html", kinds=())
+    assert all(path.is_file() for path in page)
+    assert not gathered.broken
 
 
 def many() -> Any:
@@ -243,7 +245,7 @@ def test_the_command_line_compares_on_the_division_by_default(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     done = call(
         "compare", "toy", "--methods", "erm,gdu", "--seeds", 2, "--epochs", 1, "--device", "cpu", "--out", "runs",
-        "--workers", 1,
+        "--workers", 1, "--no-report",
     )  # fmt: skip
     assert done.code == 0, done
     results = [json.loads(path.read_text()) for path in Path("runs").glob("**/result.json")]

@@ -135,7 +135,7 @@ def scores(root: Path) -> list[dict[str, str]]:
 
 def test_the_command_gives_the_same_table(cluster, tmp_path, without_shape_checks):
     asked = ("compare", table(tmp_path / "clinic.csv"), "--target", "sick", "--domain", "site", "--device", "cpu",
-             "--epochs", 2, "--seeds", 1, "--methods", "gdu[num_bases=3],linear")  # fmt: skip
+             "--no-report", "--epochs", 2, "--seeds", 1, "--methods", "gdu[num_bases=3],linear")  # fmt: skip
     for name, options in {"one": ("--workers", 1), "ray": ("--executor", "ray", "--cpus-per-run", 1)}.items():
         done = call(*asked, *options, "--out", tmp_path / name)
         assert done.code == 0, done

@@ -187,7 +187,8 @@ if device == "cpu":
 """
 
 
-@pytest.mark.parametrize("answer", [pytest.param("old", marks=pytest.mark.slow), "new"])
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", ["old", "new"])
 @pytest.mark.parametrize(
     ("device", "backend"), [("cpu", "aot_eager"), pytest.param("cuda", "inductor", marks=needs_gpu)]
 )

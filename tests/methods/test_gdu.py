@@ -303,6 +303,13 @@ def test_a_model_that_is_loaded_predicts_by_the_gates_that_it_was_trained_for(tm
 # -- the paper's form ------------------------------------------------------------------------------------------------
 
 
+def test_the_papers_weights_of_penalties_stay_its_own_unless_they_are_set():
+    usual = build("gdu-paper", vectors(), settings={"gate": "projection"}).units
+    assert (usual.lambda_ols, usual.lambda_l1, usual.lambda_orth) == (1e-3, 1e-3, 1e-8)
+    changed = build("gdu-paper", vectors(), settings={"gate": "projection", "lambda_l1": 0.0, "lambda_orth": 0.1}).units
+    assert (changed.lambda_ols, changed.lambda_l1, changed.lambda_orth) == (1e-3, 0.0, 0.1)
+
+
 @pytest.mark.parametrize("gate", ["cosine", "mmd", "projection"])
 def test_the_papers_form_is_the_layer_to_the_papers_letter(gate):
     method = build("gdu-paper", vectors(), seed=3, settings={"gate": gate})

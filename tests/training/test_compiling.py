@@ -9,6 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import torch
 from gated_domains.backbones import mixstyle
@@ -71,6 +73,7 @@ assert not torch.isclose(ours["task"], plain(*batch())["task"])  # not that of t
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_objective_is_the_objective_and_is_compiled_once_an_architecture():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]

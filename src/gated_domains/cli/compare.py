@@ -15,6 +15,8 @@ from rich.text import Text
 from gated_domains.cli.one_voice import first_process, one_voice
 from gated_domains.cli.options import (
     DataDir,
+    Report,
+    Track,
     refuse_file,
     takes_executor,
     takes_hardware,
@@ -31,7 +33,9 @@ if TYPE_CHECKING:  # torch is imported when a command begins to work, not when t
     from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.run_folder import RunFolder
     from gated_domains.experiments.runner import Runner
+    from gated_domains.experiments.tracking import Tracking
     from gated_domains.experiments.tuning import Tuning
+    from gated_domains.reports import Comparison, RunResult
 
 _METHODS = "gdu,erm,linear"
 
@@ -78,6 +82,8 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; runs/DATA by default.")] = None,
     data_dir: DataDir = None,
     data_seed: Annotated[int, typer.Option(help="For data made in code.", min=0)] = 0,
+    track: Track = None,
+    report: Report = True,
 ) -> None:
     """Hold each domain out in turn, train every method on the others, and print one table.
 
@@ -104,6 +110,8 @@ def compare(
             out=out if out is None or len(what) == 1 else out / stem,
             data_dir=data_dir,
             data_seed=data_seed,
+            track=track,
+            report=report,
         )
 
 
@@ -124,6 +132,8 @@ def _compare(
     out: Path | None,
     data_dir: Path | None,
     data_seed: int,
+    track: str | None,
+    report: bool,
 ) -> None:
     """The comparison on one data set."""
     from gated_domains.data.loading import load_data
@@ -138,8 +148,10 @@ def _compare(
         methods_written,
     )
     from gated_domains.experiments.runner import Runner
+    from gated_domains.experiments.tracking import Tracking, check_trackers
     from gated_domains.training.engine import Hardware
 
+    trackers = check_trackers(track)
     chosen = [] if methods.strip() == "all" else methods_written(methods)
     checked_body(body)
     loading = partial(load_data, what, reading, data_dir=data_dir, seed=data_seed)
@@ -177,11 +189,23 @@ def _compare(
         soft_wrap=True,
     )
     trials = 0 if tune is None else len(splits) * len(chosen) * (tune - 1)
-    with choose_executor(runner, len(todo) + trials, data=loading, **executing) as executor:
-        grid = _Grid(runner, executor, recipes, count=tune, tuner=tuner, fixed=training, seed=frame.split_seed)
+    with (
+        Tracking(trackers if first_process() else (), root) as tracking,
+        choose_executor(runner, len(todo) + trials, data=loading, **executing) as executor,
+    ):
+        grid = _Grid(
+            runner,
+            executor,
+            recipes,
+            count=tune,
+            tuner=tuner,
+            fixed=training,
+            seed=frame.split_seed,
+            tracking=tracking,
+        )
         stopped = grid.run()
     if first_process():
-        _tell(grid, splits, root, console, stopped)
+        _tell(grid, splits, root, console, stopped, report=report)
 
 
 class _Grid:
@@ -197,8 +221,9 @@ class _Grid:
         tuner: str,
         fixed: Collection[str],
         seed: int,
+        tracking: Tracking,
     ) -> None:
-        self.runner, self.executor, self.asked = runner, executor, recipes
+        self.runner, self.executor, self.asked, self.tracking = runner, executor, recipes, tracking
         self.count, self.tuner, self.fixed, self.seed = count, tuner, fixed, seed
         self.tuning: Tuning | None = None
 
@@ -234,15 +259,28 @@ class _Grid:
 
     def _made(self, recipes: Sequence[Recipe]) -> list[RunFolder]:
         from gated_domains.cli.watching import Watching
+        from gated_domains.experiments.tracking import tracked
 
         todo, there = self.runner.to_train(recipes)
-        with Watching(todo, done=there, workers=self.executor.workers) as watching:
-            return self.executor.run(recipes, watcher=watching)
+        with (
+            Watching(todo, done=there, workers=self.executor.workers) as watching,
+            tracked(self.tracking, self.runner, recipes, watching) as watcher,
+        ):
+            return self.executor.run(recipes, watcher=watcher)
 
 
-def _tell(grid: _Grid, splits: Sequence[HoldOut], root: Path, console: Console, stopped: BaseException | None) -> None:
-    """Print and write the table of what is done."""
-    from gated_domains.experiments.comparing import BASELINE, draw, named_as_asked
+def _tell(
+    grid: _Grid,
+    splits: Sequence[HoldOut],
+    root: Path,
+    console: Console,
+    stopped: BaseException | None,
+    *,
+    report: bool,
+) -> None:
+    """Print and write the table of what is done, and the page."""
+    from gated_domains.cli.making import tell_tracked
+    from gated_domains.experiments.comparing import BASELINE, named_as_asked
     from gated_domains.experiments.environment import machine
     from gated_domains.experiments.tuning import TUNING
     from gated_domains.reports.results import read_results
@@ -259,10 +297,35 @@ def _tell(grid: _Grid, splits: Sequence[HoldOut], root: Path, console: Console, 
     console.print(comparison.rich())
     console.print(Text(comparison.verdict(), style="bold"))
     tuning = [root / TUNING] if grid.tuning is not None else []
-    written = [*comparison.write(root), *tuning, *draw(comparison, runs, grid.runner, root)]
+    written = [*comparison.write(root), *tuning]
     console.print(Text("wrote " + ", ".join(str(path) for path in written)), soft_wrap=True)
+    if report:
+        _write_report(grid.runner, done, results, comparison, console)
+    tell_tracked(grid.tracking, console)
     if stopped is not None:
         _end(stopped, console, "stopped; what is done is kept, and the same command goes on where it was")
+
+
+def _write_report(
+    runner: Runner,
+    done: Sequence[tuple[Recipe, RunFolder]],
+    results: Sequence[RunResult],
+    comparison: Comparison,
+    console: Console,
+) -> None:
+    """Look into a few gated runs, and write the page of all."""
+    from gated_domains.cli.report import progress, tell
+    from gated_domains.experiments.comparing import BASELINE
+    from gated_domains.experiments.looking import look_at
+    from gated_domains.reports import Gathered, write_page
+
+    runs = [folder for _, folder in done]
+    gathered = Gathered((run.path, result) for run, result in zip(runs, results, strict=True))
+    with progress() as say:
+        looked = look_at(runs, runner, [recipe for recipe, _ in done], say=say)
+        path = runner.root / "report.html"
+        page = write_page(gathered, path, baseline=BASELINE, machine=comparison.machine, say=say)
+    tell(page, gathered, console, notes=looked.notes)
 
 
 def _broken_words(broken: Sequence[tuple[Recipe, RunFolder]]) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from gated_domains.data.errors import DataError
 
@@ -15,24 +19,59 @@ if TYPE_CHECKING:  # torch is imported when a command begins to work, not when t
     from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.runner import Runner
+    from gated_domains.experiments.tracking import Tracking
 
 
-def watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe]) -> None:
-    """Make runs while a person looks on."""
+def watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe], *, tracking: Tracking | None = None) -> None:
+    """Make runs while a person looks on, and have them tracked."""
     from gated_domains.cli.watching import Watching
+    from gated_domains.experiments.tracking import tracked
 
     todo, there = runner.to_train(recipes)
-    with Watching(todo, done=there, workers=executor.workers) as watching:
-        executor.run(recipes, watcher=watching)
+    with (
+        Watching(todo, done=there, workers=executor.workers) as watching,
+        tracked(tracking, runner, recipes, watching) as watcher,
+    ):
+        executor.run(recipes, watcher=watcher)
 
 
-def run_all(work: Reproducing) -> BaseException | None:
-    """Make all runs; what stopped it in between, if anything did."""
+def run_all(work: Reproducing, tracking: Tracking | None = None) -> BaseException | None:
+    """Make all runs; what stopped it in between, if anything did. Those that are found done are tracked too."""
+    from gated_domains.experiments.run_folder import RunFolder
+
     try:
-        work.run()
+        with tracking or nullcontext():
+            work.run()
+            if tracking:
+                tracking.catch_up(RunFolder(path) for path in work.folders.values())
     except (KeyboardInterrupt, OSError) as error:  # what is done makes a table all the same
         return error
     return None
+
+
+def write_report(work: Reproducing, labels: Mapping[str, str], root: Path, console: Console) -> None:
+    """Write the page of what was made, rows under these labels; nothing where nothing was."""
+    from gated_domains.cli.report import progress, tell
+    from gated_domains.reports.gathering import Gathered
+    from gated_domains.reports.page import write_page
+    from gated_domains.reports.results import RESULT_FILE, read_result
+
+    results = [
+        (path, replace(read_result(path / RESULT_FILE), label=labels[job.row])) for job, path in work.folders.items()
+    ]
+    scored = [(path, result) for path, result in results if result.test]
+    if not scored:
+        return
+    gathered = Gathered(scored)
+    with progress() as say:
+        page = write_page(gathered, root / "report.html", machine=work.machines(), say=say)
+    tell(page, gathered, console)
+
+
+def tell_tracked(tracking: Tracking, console: Console) -> None:
+    """Say how to look at what was tracked."""
+    for command in tracking.look:
+        console.print(Text(f"tracked; look at it with: {command}"), soft_wrap=True)
 
 
 def end(stopped: BaseException | None, work: Reproducing, console: Console) -> None:

@@ -14,6 +14,12 @@ from gated_domains.data.readers.reading import Reading
 
 What = Annotated[str, typer.Argument(metavar="DATA", help="A name (see `data list`), a file, a folder, a .yaml card.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data sets lie; else $GATED_DOMAINS_DATA, else the cache.")]
+Track = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Show trainings elsewhere too: tensorboard, mlflow, or both: a,b.")
+]
+Report = Annotated[
+    bool, typer.Option("--report/--no-report", help="Write report.html, with every figure and table beside it.")
+]
 Seed = Annotated[int, typer.Option(help="For all that is drawn by chance.", min=0)]
 
 Command = Callable[..., None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gated_domains.cli.making import end, run_all, watched
+from gated_domains.cli.making import end, run_all, tell_tracked, watched, write_report
 from gated_domains.cli.one_voice import first_process, one_voice
-from gated_domains.cli.options import refuse_file, takes_executor, takes_hardware
+from gated_domains.cli.options import Report, Track, refuse_file, takes_executor, takes_hardware
+from gated_domains.cli.reproduce_ablations import ablations
 from gated_domains.cli.reproduce_digits import digits
 from gated_domains.data.errors import DataError
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # torch is imported when a command begins to work, not when t
 
 app = typer.Typer(help="Run the paper's tables again, with the published number beside each.", no_args_is_help=True)
 app.command("digits")(digits)
+app.command("ablations")(ablations)
 
 
 @app.command("wilds")
@@ -47,6 +50,8 @@ def wilds(
     ] = False,
     curves: Annotated[bool, typer.Option(help="Draw the Davies-Bouldin curves of the ERM networks.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; out/wilds by default.")] = None,
+    track: Track = None,
+    report: Report = True,
     show: Annotated[bool, typer.Option("--list", help="Name the recipes and stop.")] = False,
 ) -> None:
     """Run the table of WILDS: ERM, the paper's GDU, ours, and the rivals whose settings were published.
@@ -62,10 +67,12 @@ def wilds(
     from gated_domains.experiments.reproducing.grid import plan
     from gated_domains.experiments.reproducing.miniature import shrink, write_miniatures
     from gated_domains.experiments.reproducing.running import Reproducing
+    from gated_domains.experiments.tracking import Tracking, check_trackers
     from gated_domains.reports.published_table import PublishedTable
     from gated_domains.reports.reproduced import Reproduction
     from gated_domains.training.engine import Hardware
 
+    trackers = check_trackers(track)
     if miniature and data is not None:
         raise DataError("--miniature makes its own data; leave --data out")
     rows, columns = cells.chosen_rows(methods), cells.chosen_columns(datasets)
@@ -81,17 +88,18 @@ def wilds(
     described = cells.described_columns(columns, change)
     drawn = Curves({f"wilds/{column.dataset}": column.title for column in described.values() if column.published})
     chosen = Hardware(**hardware)
+    tracking = Tracking(trackers if first_process() else (), root)
     work = Reproducing(
         grid,
         root,
-        make=watched,
+        make=partial(watched, tracking=tracking),
         data_dir=data,
         hardware=chosen,
         executing=executing,
         say=lambda line: console.print(Text(line), soft_wrap=True),
         after=_curves_of(drawn) if curves and "erm" in rows else None,
     )
-    stopped = run_all(work)
+    stopped = run_all(work, tracking)
     if not first_process():
         return
     found = Reproduction(
@@ -107,6 +115,9 @@ def wilds(
     made_up = "miniatures of " * miniature
     written = [*table.write(root), *drawn.write(root, title=f"Davies-Bouldin score of {made_up}WILDS by M")]
     console.print(Text("wrote " + ", ".join(str(path) for path in written)), soft_wrap=True)
+    if report:
+        write_report(work, {name: row.label for name, row in found.rows.items()}, root, console)
+    tell_tracked(tracking, console)
     end(stopped, work, console)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gated_domains.cli.making import end, run_all, watched
+from gated_domains.cli.making import end, run_all, tell_tracked, watched, write_report
 from gated_domains.cli.one_voice import first_process, one_voice
-from gated_domains.cli.options import refuse_file, takes_executor, takes_hardware
+from gated_domains.cli.options import Report, Track, refuse_file, takes_executor, takes_hardware
 from gated_domains.data.errors import DataError
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
@@ -42,6 +43,8 @@ def digits(
     light: Annotated[bool, typer.Option("--light", help="Keep results and curves, not weights.")] = False,
     train: Annotated[bool, typer.Option(help="Without: train nothing, make the table of what is done.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; out/digits by default.")] = None,
+    track: Track = None,
+    report: Report = True,
     show: Annotated[bool, typer.Option("--list", help="Name the rows and stop.")] = False,
 ) -> None:
     """Run the table of Digits-5: the paper's settings to the letter, ours, and controls, on each domain in turn.
@@ -54,8 +57,10 @@ def digits(
         return
     from gated_domains.experiments.reproducing.digits import chosen_rows, chosen_targets, plan
     from gated_domains.experiments.reproducing.running import Reproducing
+    from gated_domains.experiments.tracking import Tracking, check_trackers
     from gated_domains.training.engine import Hardware
 
+    trackers = check_trackers(track)
     chosen = Hardware(**hardware)
     if "compile" not in hardware and chosen.accelerator == "cuda" and not (small or quick):
         chosen = replace(chosen, compile=True)  # hundreds of trainings of a few architectures
@@ -65,22 +70,24 @@ def digits(
     refuse_file(root)
     console = Console()
     wanted = range(first_seed, first_seed + (seeds or setup.seeds))
+    tracking = Tracking(trackers if first_process() else (), root)
     work = Reproducing(
         plan(setup, rows, columns, wanted),
         root,
-        make=watched if train else None,
+        make=partial(watched, tracking=tracking) if train else None,
         data_dir=data,
         hardware=chosen,
         executing=executing,
         say=lambda line: console.print(Text(line), soft_wrap=True),
         light=light and first_process(),
     )
-    stopped = run_all(work)
+    stopped = run_all(work, tracking)
     if not first_process():
         return
     from gated_domains.reports.digits_numbers import DigitsNumbers
     from gated_domains.reports.digits_picture import draw_digits
     from gated_domains.reports.digits_table import DigitsTable
+    from gated_domains.reports.published_digits import ROWS
 
     table = DigitsTable(
         DigitsNumbers(
@@ -96,6 +103,9 @@ def digits(
     console.print(table)
     written = [*table.write(root), *draw_digits(table.numbers, root / "dots.png", title=table.title)]
     console.print(Text("wrote " + ", ".join(str(path) for path in written)), soft_wrap=True)
+    if report:
+        write_report(work, {name: ROWS[name].label for name in rows}, root, console)
+    tell_tracked(tracking, console)
     end(stopped, work, console)
 
 

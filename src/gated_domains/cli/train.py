@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gated_domains.cli.one_voice import one_voice
+from gated_domains.cli.making import tell_tracked
+from gated_domains.cli.one_voice import first_process, one_voice
 from gated_domains.cli.options import (
     DataDir,
+    Track,
     refuse_file,
     takes_hardware,
     takes_protocol,
@@ -50,6 +52,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; runs/DATA by default.")] = None,
     data_dir: DataDir = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints at least.", min=0)] = 20.0,
+    track: Track = None,
 ) -> None:
     """Train one model, from a recipe or straight from data. Options override what a recipe says."""
     from gated_domains import recipes
@@ -57,8 +60,10 @@ def train(
     from gated_domains.data.loading import load_data
     from gated_domains.experiments.recipe import is_recipe, read_recipe
     from gated_domains.experiments.runner import Runner
+    from gated_domains.experiments.tracking import Tracking, check_trackers, tracked
     from gated_domains.training.engine import Hardware
 
+    trackers = check_trackers(track)
     what = recipes.located(what)
     written = read_recipe(what) if is_recipe(what) else None
     if written is not None and reading != Reading():
@@ -73,10 +78,14 @@ def train(
     runner = Runner(dataset, root, hardware=Hardware(**hardware), checkpoint_seconds=checkpoint_seconds)
     runner.check(recipe)
     todo, there = runner.to_train([recipe])
-    with Watching(todo, done=there) as watching:
-        runner.watcher = watching
+    with (
+        Tracking(trackers if first_process() else (), root) as tracking,
+        Watching(todo, done=there) as watching,
+        tracked(tracking, runner, [recipe], watching) as runner.watcher,
+    ):
         run = runner.run(recipe)
     _print_result(run.result(), run.path)
+    tell_tracked(tracking, Console())
 
 
 def _recipe(

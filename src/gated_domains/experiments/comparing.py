@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.recipe import Frame, MethodChoice, Recipe, choose_method, methods_written
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
-from gated_domains.reports.pictures import draw_comparison, draw_gates
 from gated_domains.reports.results import RunResult
-from gated_domains.reports.table import Comparison
 
 BASELINE = "erm"
 _SWITCHED = "erm[mixstyle=0.5],erm[ema=0.999],erm[swad=true],gdu[mixstyle=0.5]"
-_MOST_PICTURES = 8  # of gates; what the others would show is in their run folders
 
 
 def plan(
@@ -75,33 +70,6 @@ def _selecting_domain(split: HoldOut, names: Sequence[str], wanted: str | None) 
         return "+".join(left)
     start = -1 if split.pooled else max(names.index(name) for name in split.held_out)
     return next(name for name in [*names[start + 1 :], *names] if name in split.sources)
-
-
-def draw(comparison: Comparison, runs: Sequence[RunFolder], runner: Runner, folder: Path) -> list[Path]:
-    """The pictures of a comparison: scores by held-out domain, and the gates of one gated run of each hold-out."""
-    written = [draw_comparison(comparison, folder / "scores.png")]
-    seen: set[str] = set()
-    for run in sorted(runs, key=lambda run: run.result()["method"] != "gdu"):  # the recommended form before others
-        if len(seen) == _MOST_PICTURES:
-            break
-        result, arrays = run.result(), run.predictions()
-        if "beta" not in arrays or "domains" not in arrays or result["hold_out"] in seen:
-            continue
-        seen.add(result["hold_out"])
-        name = "".join(letter if letter.isalnum() else "-" for letter in result["hold_out"])[:40]
-        path = folder / f"gates-{name}.png"
-        written.append(
-            draw_gates(
-                arrays["beta"],
-                path if path not in written else folder / f"gates-{name}-{len(seen)}.png",
-                domains=arrays["domains"],
-                domain_names=runner.dataset.domain_names,
-                unseen=result["held_out"],
-                coverage=arrays.get("coverage"),
-                title=f"{result['label']}, {result['hold_out']} held out: who uses which basis",
-            )
-        )
-    return written
 
 
 def named_as_asked(
