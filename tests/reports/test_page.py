@@ -134,6 +134,7 @@ def test_runs_on_two_data_sets_are_two_chapters(tmp_path: Path) -> None:
     folder_of_runs(tmp_path / "b", results({"erm": {"x": [0.5]}, "gdu": {"x": [0.6]}}, data="hearts"))
     found = page_of(tmp_path)
     assert [a["id"] for a in found.of("article")] == ["c1", "c2"]
+    assert {"#c1", "#c2"} <= {a.get("href") for a in found.of("a")}, "the bar leads to chapters where there are several"
     keys = [a["data-key"] for a in found.of("div") if a.get("class") == "chart"]
     assert len(set(keys)) == len(keys)
 

@@ -21,6 +21,7 @@ from gated_domains.reports.columns import count_text, p_text, time_text
 from gated_domains.reports.markdown import escaped
 from gated_domains.reports.results import Scores
 from gated_domains.reports.terminal import blocks, shortened
+from gated_domains.reports.verdict import headline
 
 NAN = math.nan
 SCORES = {
@@ -369,6 +370,33 @@ def test_of_many_methods_the_best_is_told_and_the_rest_grouped() -> None:
         "Worse than ERM: DOWN.",
     ]
     assert Comparison(results(scores)).verdict().startswith("FAR 90.4 against ERM 70.0")
+
+
+def test_the_headline_is_one_sentence_that_the_tests_carry() -> None:
+    base = [0.7, 0.6, 0.8, 0.7, 0.7]
+
+    def said(count: int = 5, **changes: float) -> str:
+        scores = {
+            name: {
+                f"h{place}": [score + change + 0.02 * ((place % 2) - 0.4) * (name != "erm")]
+                for place, score in enumerate(base[:count])
+            }
+            for name, change in {"erm": 0.0, **changes}.items()
+        }
+        return headline(Comparison(results(scores)).numbers)
+
+    assert said(up=0.1, far=0.2) == "FAR is better than ERM (70.0) on held-out domains, by +20.0 points; so is UP."
+    assert said(same=0.0, down=-0.1) == (
+        "No method is better than ERM (70.0) on held-out domains: DOWN is worse; SAME cannot be told from it."
+    )
+    assert said(same=0.0, like=0.0).startswith(
+        "No method can be told from ERM (70.0) on held-out domains: no difference"
+    )
+    assert said(3, up=0.1, far=0.2).startswith("Too few pairs to tell any method from ERM")
+    assert said(up=0.1).startswith("UP 80.0 against ERM 70.0")
+    assert headline(Comparison([result("gdu", score=0.5)]).numbers) == (
+        "GDU scores 50.0 on held-out domains; there is no baseline to compare it with."
+    )
 
 
 @pytest.mark.parametrize(

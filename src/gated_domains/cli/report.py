@@ -76,7 +76,7 @@ def tell(written: Sequence[Path], gathered: Gathered, console: Console, *, notes
     for note in notes:
         console.print(Text(note), soft_wrap=True)
     path, rest = written[0], written[1:]
-    beside = f"; {len(rest)} figures and tables in {rest[0].parent}" if rest else ""
+    beside = f"; {len(rest)} figures and tables in {path.with_name(f'{path.stem}_files')}" if rest else ""
     console.print(Text(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB){beside}"), soft_wrap=True)
     if gathered.broken:
         count = len(gathered.broken)

@@ -36,8 +36,10 @@ def headline(numbers: Numbers) -> str:
         also = f"; so {'is' if len(others) == 1 else 'are'} {listing(others, 6)}" if others else ""
         gain = f"{metric.shown_difference(_gap(most))}{metric.unit}"
         return f"{most.label} is better than {at} on held-out domains, by {gain}{also}."
+    if max(row.difference.n for row in rivals if row.difference is not None) < _ENOUGH_PAIRS:
+        return f"Too few pairs to tell any method from {at} on held-out domains: hold out more, or take more seeds."
     if not worse:
-        return f"No method can be told from {at} on held-out domains: the differences are within chance."
+        return f"No method can be told from {at} on held-out domains: no difference is larger than chance makes."
     rest = f"; {listing([row.label for row in untold], 6)} cannot be told from it" if untold else ""
     lost = f"{listing([row.label for row in worse], 6)} {'is' if len(worse) == 1 else 'are'} worse"
     return f"No method is better than {at} on held-out domains: {lost}{rest}."
