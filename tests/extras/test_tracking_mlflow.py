@@ -18,7 +18,8 @@ from gated_domains.experiments.tracking.names import legal
 from gated_domains.experiments.tracking.to_mlflow import import_mlflow
 from gated_domains.reports.results import read_results
 from made_grids import Told
-from made_runs import Interrupt, assert_refused, call, changed, recipe, runner, table, vectors
+from made_runs import assert_refused, call, changed, recipe, runner, table, vectors
+from made_tracking import cut_off, tracked_comparison
 
 pytestmark = pytest.mark.extras
 
@@ -114,20 +115,7 @@ def test_more_numbers_than_are_taken_at_a_time_are_all_there(tmp_path: Path):
 
 def test_the_same_command_again_adds_nothing(tmp_path: Path):
     data, out = table(tmp_path / "t.csv"), tmp_path / "out"
-    asked = [
-        "compare",
-        data,
-        "--no-report",
-        "--target",
-        "sick",
-        "--domain",
-        "site",
-        "--hold-out",
-        "north",
-        "--methods",
-        "linear",
-    ]
-    asked += ["--seeds", 1, "--epochs", 1, "--out", out, "--track", "mlflow", "--workers", 1]
+    asked = tracked_comparison(data, out, "mlflow")
     for _ in range(2):
         assert call(*asked).code == 0
         assert len(all_runs(out)) == 2  # the head, and the body that it stands on
@@ -135,22 +123,7 @@ def test_the_same_command_again_adds_nothing(tmp_path: Path):
 
 def test_a_training_that_was_cut_off_goes_on_in_the_same_run(tmp_path: Path):
     asked = [recipe(training={"epochs": 4})]
-
-    class Cut(Told):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = Interrupt(8)
-
-        def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
-            self.inner.stepped(step, steps)
-
-    made = runner(vectors(), tmp_path, checkpoint_seconds=0.0)
-    with (
-        Tracking(["mlflow"], tmp_path) as tracking,
-        pytest.raises(KeyboardInterrupt),
-        tracked(tracking, made, asked, Cut()) as made.watcher,
-    ):
-        made.run(asked[0])
+    cut_off(asked[0], tmp_path, "mlflow")
     (half,) = all_runs(tmp_path)
     assert half.info.status == "RUNNING"
     again = runner(vectors(), tmp_path)

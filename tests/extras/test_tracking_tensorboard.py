@@ -15,7 +15,8 @@ from gated_domains.experiments.tracking import Tracking, tracked
 from gated_domains.experiments.tracking.about_run import curve_of, finals_of, settings_of, title_of
 from gated_domains.experiments.tracking.names import legal
 from made_grids import Told
-from made_runs import Interrupt, call, changed, recipe, runner, table, vectors
+from made_runs import call, changed, recipe, runner, table, vectors
+from made_tracking import cut_off, tracked_comparison
 
 pytestmark = pytest.mark.extras
 
@@ -100,20 +101,7 @@ def test_odd_names_of_domains_stay_apart(tmp_path: Path):
 
 def test_the_same_command_again_adds_nothing(tmp_path: Path):
     data, out = table(tmp_path / "t.csv"), tmp_path / "out"
-    asked = [
-        "compare",
-        data,
-        "--no-report",
-        "--target",
-        "sick",
-        "--domain",
-        "site",
-        "--hold-out",
-        "north",
-        "--methods",
-        "linear",
-    ]
-    asked += ["--seeds", 1, "--epochs", 1, "--out", out, "--track", "tensorboard", "--workers", 1]
+    asked = tracked_comparison(data, out, "tensorboard")
 
     def written() -> dict[str, int]:
         return {str(path): path.stat().st_size for path in sorted((out / "tensorboard").rglob("*")) if path.is_file()}
@@ -127,22 +115,7 @@ def test_the_same_command_again_adds_nothing(tmp_path: Path):
 
 def test_a_training_that_was_cut_off_goes_on_with_one_curve(tmp_path: Path):
     asked = [recipe(training={"epochs": 4})]
-
-    class Cut(Told):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = Interrupt(8)
-
-        def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
-            self.inner.stepped(step, steps)
-
-    made = runner(vectors(), tmp_path, checkpoint_seconds=0.0)
-    with (
-        Tracking(["tensorboard"], tmp_path) as tracking,
-        pytest.raises(KeyboardInterrupt),
-        tracked(tracking, made, asked, Cut()) as made.watcher,
-    ):
-        made.run(asked[0])
+    cut_off(asked[0], tmp_path, "tensorboard")
     half = curves(next((tmp_path / "tensorboard").iterdir()))
     assert 0 < len(half["selection"]) < 4
     again = runner(vectors(), tmp_path)

@@ -1,0 +1,41 @@
+"""What tests of every tracker share: a command that is tracked, and a training that is cut off under its eyes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gated_domains.experiments.tracking import Tracking, tracked
+from made_grids import Told
+from made_runs import Interrupt, runner, vectors
+
+
+def tracked_comparison(data: Path, out: Path, tracker: str) -> list[object]:
+    """The words of a comparison of one head, whose runs are tracked."""
+    reading = ["--target", "sick", "--domain", "site", "--hold-out", "north"]
+    short = ["--methods", "linear", "--seeds", 1, "--epochs", 1, "--workers", 1, "--no-report"]
+    return ["compare", data, *reading, *short, "--out", out, "--track", tracker]
+
+
+class CutOff(Told):
+    """Stops the training after eight steps, as a person would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Interrupt(8)
+
+    def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
+        self.inner.stepped(step, steps)
+
+
+def cut_off(recipe: Any, root: Path, tracker: str) -> None:
+    """Begin a run that is tracked, and have it stopped on the way."""
+    made = runner(vectors(), root, checkpoint_seconds=0.0)
+    with (
+        Tracking([tracker], root) as tracking,
+        pytest.raises(KeyboardInterrupt),
+        tracked(tracking, made, [recipe], CutOff()) as made.watcher,
+    ):
+        made.run(recipe)
