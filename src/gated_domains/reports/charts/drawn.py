@@ -93,10 +93,10 @@ def figure(chart: Chart) -> Figure:
 def _legend(drawing: Figure, panels: Iterable[Panel], width: float) -> None:
     """Below, where there is more than one name."""
     named: dict[str, Any] = {}
-    for axis, panel in zip(drawing.axes, panels, strict=False):
+    for panel in panels:
         for marks in panel.marks:
             if marks.legend and marks.name not in named:
-                named[marks.name] = _handle(axis, marks)
+                named[marks.name] = _handle(marks)
     if len(named) < 2:
         return
     names = shortened(list(named), 40)
@@ -107,7 +107,7 @@ def _legend(drawing: Figure, panels: Iterable[Panel], width: float) -> None:
     )  # fmt: skip
 
 
-def _handle(axis: Axes, marks: Marks) -> Any:
+def _handle(marks: Marks) -> Any:
     """What stands for a name in the legend."""
     from matplotlib.lines import Line2D
 

@@ -13,13 +13,13 @@ from typing import Any
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.files import written_whole
 from gated_domains.reports.charts import Chart
-from gated_domains.reports.charts.drawn import write_chart
+from gated_domains.reports.charts.drawn import KINDS, write_chart
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import comparison_charts
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.page.chapters import Chapter, Section, Words, chapters
 from gated_domains.reports.page.gated import gated_sections
-from gated_domains.reports.page.rendering import KINDS, Files, chapter_of, render
+from gated_domains.reports.page.rendering import Files, chapter_of, render
 from gated_domains.reports.page.table_html import table_html
 from gated_domains.reports.verdict import headline, verdict
 
@@ -45,7 +45,6 @@ class Page:
         baseline: str = "erm",
         title: str | None = None,
         machine: str | None = None,
-        more: Sequence[Section] = (),
     ) -> None:
         self.gathered, self.heading = gathered, title
         self.chapters = chapters(gathered, baseline=baseline, machine=machine)
@@ -54,7 +53,6 @@ class Page:
         self.palette = Palette(rows, self._domains())
         for chapter in self.chapters:
             chapter.sections.extend(self._sections(chapter))
-        self.chapters[0].sections.extend(more)
 
     @property
     def charts(self) -> list[Chart]:

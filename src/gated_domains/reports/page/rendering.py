@@ -12,13 +12,12 @@ from markupsafe import Markup
 
 import gated_domains
 from gated_domains.reports.charts import Chart
-from gated_domains.reports.charts.drawn import file_name
+from gated_domains.reports.charts.drawn import KINDS, file_name
 from gated_domains.reports.charts.on_page import plotly_figure
 from gated_domains.reports.gathering import Broken
 from gated_domains.reports.page.assets import asset, packed_plotly
 from gated_domains.reports.page.chapters import Section, Words
 
-KINDS = ("svg", "png", "pdf")
 _MOST_BROKEN = 200
 _MOST_BUTTONS = 24
 
