@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.common.numbers import at_least_one, not_negative, positive
+from gated_domains.common.numbers import at_least_one, flag, not_negative, positive
 
 ONE_NUMBER = [2, 2.0, Fraction(2), np.float32(2), np.array(2.0), torch.tensor(2.0)]
 
@@ -52,3 +52,22 @@ def test_zero_and_more_is_not_negative(value):
 def test_what_is_negative_or_no_number_is_refused(value):
     with pytest.raises(ValueError, match=f"lambda_ols must be finite and at least 0, got {value}"):
         not_negative("lambda_ols", value)
+
+
+@pytest.mark.parametrize("wrong", ["no", "True", None, 0, 1])
+def test_what_is_neither_true_nor_false_is_no_flag(wrong):
+    with pytest.raises(ValueError, match=f"shared must be True or False, got {wrong!r}"):
+        flag("shared", wrong)
+
+
+def test_a_flag_of_numpy_is_one():
+    assert flag("shared", np.bool_(True)) is True
+    assert flag("shared", False) is False
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize("check", [positive, not_negative])
+@pytest.mark.parametrize("wrong", ["1", "much", None, [1]])
+def test_what_is_no_number_is_refused_by_name(check, wrong):
+    with pytest.raises(ValueError, match="alpha must be a number, got"):
+        check("alpha", wrong)

@@ -11,6 +11,9 @@ import pyarrow.csv
 import pytest
 import torch
 
+from gated_domains.applying.of_run import predict_new
+from gated_domains.applying.scoring import score_new
+from gated_domains.applying.tables import prediction_table
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
@@ -18,13 +21,12 @@ from gated_domains.data.inputs import Features
 from gated_domains.data.loading import DATASETS, Known
 from gated_domains.data.new_data import NewData
 from gated_domains.evaluation.formulas import FORMULAS
-from gated_domains.experiments.applying import predict_new, prediction_table, score_new
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.layer.prediction import Logits
 from gated_domains.layer.tasks import MultiLabel
 from gated_domains.methods import METHODS, lisa
 from gated_domains.methods.lisa import random_partners
-from gated_domains.methods.method import Logits
 from gated_domains.training.valley import validation_loss
 from made_published import LABELS, labelled
 from made_runs import assert_refused, call, recipe, runner, vectors

@@ -119,6 +119,7 @@ torch.testing.assert_close(program(x), head(x), rtol=1e-4, atol=1e-5)
 """
 
 
+@pytest.mark.slow
 def test_a_layer_is_exported_by_the_strict_tracer_too():
     # In a process of its own: this tracer reads the code, and would read that of the run-time shape checks too.
     done = subprocess.run([sys.executable, "-c", STRICT], capture_output=True, text=True)

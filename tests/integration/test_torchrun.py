@@ -264,6 +264,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(found):
     assert made_runs.digest(cut.path / "predictions.npz") == made_runs.digest(whole.path / "predictions.npz")
 
 
+@pytest.mark.slow
 def test_a_refusal_ends_torchrun_and_is_said_once(found):
     code, said = torchrun(*train(found.data, found.folder / "another version", *ERM))
     assert code != 0

@@ -223,7 +223,9 @@ def test_a_cpu_takes_the_plain_path_of_its_own_accord(monkeypatch):
     assert inner_products(Gaussian(2.0), x, bases).cross.shape == (6, 3)
 
 
-@pytest.mark.parametrize("told", ["on", "off", "auto", "sometimes"])
+@pytest.mark.parametrize(
+    "told", ["on", *(pytest.param(told, marks=pytest.mark.slow) for told in ("off", "auto", "sometimes"))]
+)
 def test_the_environment_sets_the_switch(told):
     code = "from gated_domains.layer import fused; print(fused._Switch.mode)"
     environment = {"GATED_DOMAINS_FUSED": told, "PYTHONPATH": ":".join(sys.path), "PATH": ""}
@@ -264,6 +266,7 @@ if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
 """
 
 
+@pytest.mark.slow
 def test_the_decision_can_be_compiled_and_follows_a_change_of_tf32():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", DECIDED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]

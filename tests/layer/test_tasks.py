@@ -170,6 +170,7 @@ def heteroscedastic(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, 2 * x + (0.6 + 0.5 * x) * torch.randn(rows, 1)
 
 
+@pytest.mark.slow
 def test_a_probabilistic_head_learns_where_data_are_noisy_and_how_much():
     x, y = heteroscedastic(600)
     head = GatedDomainUnits(1, 1, num_bases=3, task=ProbabilisticRegression(), coverage=False).fit_bases(x)

@@ -21,8 +21,8 @@ from domain_problems import (
 from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
+from gated_domains.layer.prediction import Logits
 from gated_domains.methods import IRM
-from gated_domains.methods.method import Logits
 from small_trainings import build, vectors
 
 UNEVEN = [0, 2, 2, 0, 2, 0, 0, 2, 1]  # one row of a domain, and none of another where there are four

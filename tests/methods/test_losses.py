@@ -12,8 +12,8 @@ from gated_domains.backbones.bodies import Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.experiments.model import class_weights
+from gated_domains.layer.prediction import Logits
 from gated_domains.methods import Classes, Numbers
-from gated_domains.methods.method import Logits
 from small_trainings import build, vectors
 
 

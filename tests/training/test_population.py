@@ -105,7 +105,7 @@ def test_on_a_gpu_every_member_takes_the_steps_that_it_takes_alone(head):
         )
 
 
-@pytest.mark.parametrize("head", ["paper cosine", "recommended", "linear"])
+@pytest.mark.parametrize("head", [pytest.param("paper cosine", marks=SLOW), "recommended", "linear"])
 def test_whole_trainings_have_the_same_records_and_keep_the_same_epoch(head):
     each = [{**own, "epochs": 8, "rate": 1e-2} for own in UNLIKE]
     found = []
@@ -252,10 +252,10 @@ class Cut:
 @pytest.mark.parametrize(
     ("begins", "goes_on", "after"),
     [
-        ("together", "together", 3),
+        pytest.param("together", "together", 3, marks=SLOW),
         pytest.param("together", "together", 5, marks=SLOW),
         pytest.param("together", "together", 8, marks=SLOW),
-        ("together", "alone", 8),
+        pytest.param("together", "alone", 8, marks=SLOW),
         ("alone", "together", 8),
     ],
     ids=["in_the_first_epoch", "at_the_end_of_an_epoch", "in_the_second_epoch", "then_alone", "alone_then_together"],

@@ -14,6 +14,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding
 from gated_domains.data.inputs import Rows
 from gated_domains.data.splits import HoldOut
+from gated_domains.evaluation.predicted import Predicted
 from gated_domains.evaluation.scores import Metric
 from gated_domains.insight import cards, previews
 from gated_domains.insight.discrepancy import mmd_matrix
@@ -24,7 +25,7 @@ from gated_domains.insight.views import bases_of, compare, view
 from gated_domains.methods.gdu import GDU
 from gated_domains.reports.insights import Insight
 from gated_domains.training.material import LARGE_LOOKED_AT, has_large_body
-from gated_domains.training.predicting import Predicted, predict_rows
+from gated_domains.training.predicting import predict_rows
 
 _VECTORS_A_BASIS = 20  # that are shown in the plane
 _FEW = Limits(compared=LARGE_LOOKED_AT, scored=500)  # where each row costs a run of a large body, or a file

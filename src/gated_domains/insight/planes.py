@@ -42,7 +42,7 @@ def principal(values: NDArray[Any], most: int) -> NDArray[np.float64]:
 
 def _tsne(values: NDArray[np.float64]) -> NDArray[Any]:
     from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     perplexity = min(_NEIGHBOURS, max(1.0, (len(values) - 1) / 3))
     made = TSNE(2, perplexity=perplexity, init="pca", random_state=_SEED)

@@ -34,6 +34,15 @@ def median_sigma(features: Float[Tensor, "rows features"], *, max_rows: int = _M
     return math.sqrt(median)
 
 
+def typical_distance(rows: Float[Tensor, "rows features"]) -> float:
+    """The median distance between rows; their root mean square distance where most rows are alike."""
+    try:
+        return median_sigma(rows)
+    except ValueError:
+        spread = math.sqrt(2 * float(rows.double().var(0).sum())) if len(rows) > 1 else 0.0
+        return spread if math.isfinite(spread) and spread > 0 else 1.0
+
+
 def kmeans(
     x: Float[Tensor, "rows features"], clusters: int, *, seed: int = 0, restarts: int = 3, max_iterations: int = 100
 ) -> tuple[Float[Tensor, "clusters features"], Int[Tensor, " rows"]]:
@@ -81,9 +90,15 @@ def kmeans_bases(
 ) -> Float[Tensor, "bases size features"]:
     """Each basis from one k-means cluster: ``basis_size`` of its members at random."""
     x = subsample(check_rows(features, at_least=num_bases, purpose=f"{num_bases} bases"), _CLUSTER_ROWS, seed)
-    _, labels = kmeans(x, num_bases, seed=seed)
+    return drawn_from_clusters(x, kmeans(x, num_bases, seed=seed)[1], basis_size, seed)
+
+
+def drawn_from_clusters(
+    x: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], basis_size: int, seed: int
+) -> Float[Tensor, "bases size features"]:
+    """A basis from each cluster: ``basis_size`` of its members at random."""
     generator = torch.Generator().manual_seed(seed)
-    members = [torch.nonzero(labels == j).squeeze(-1) for j in range(num_bases)]
+    members = [torch.nonzero(labels == j).squeeze(-1) for j in range(int(labels.max()) + 1)]
     return torch.stack([x[_draw(own, basis_size, generator)] for own in members])
 
 

@@ -10,6 +10,9 @@ from gated_domains.common.numbers import not_negative, positive
 from gated_domains.layer.products import InnerProducts
 from gated_domains.layer.scalars import Scalars, shown
 
+EXPLAINING_RIDGE = 1e-6
+"""Of the exact projection that a ProjectionGate without a ridge explains a sample by."""
+
 
 class Gate(Scalars):
     """A map from inner products to beta. Inactive bases get weight 0."""
@@ -84,7 +87,7 @@ class ProjectionGate(Gate):
 
     def explaining(self, products: InnerProducts) -> Float[Tensor, "*batch bases"]:
         # The paper's coefficients overshoot when bases overlap: their residual can exceed that of beta = 0.
-        return exact_projection(products, 1e-6) if self.ridge is None else self(products)
+        return exact_projection(products, EXPLAINING_RIDGE) if self.ridge is None else self(products)
 
     def extra_repr(self) -> str:
         return f"ridge={self.ridge}"

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from gated_domains.common.numbers import at_least_one, positive
 
+ROWS_AT_A_TIME = 32
+"""Rows that join a stream together where many are predicted: each is gated by the window that ends with the last."""
+
 
 class GateStream:
     """A weighted buffer of the last ``size`` gating rows; ``head(x, gates=stream)`` adds x's rows, then gates by all.

@@ -1,5 +1,6 @@
 """What is minimised: one file a method, and a dict that names them all."""
 
+from gated_domains.layer.prediction import Prediction
 from gated_domains.methods.arm_bn import ARMBN
 from gated_domains.methods.cgd import CGD
 from gated_domains.methods.coral import CORAL
@@ -11,7 +12,6 @@ from gated_domains.methods.group_dro import GroupDRO
 from gated_domains.methods.irm import IRM
 from gated_domains.methods.lisa import LISA
 from gated_domains.methods.method import Method, Objective, Terms
-from gated_domains.methods.prediction import Prediction
 from gated_domains.methods.problem import Classes, Numbers, Problem
 
 METHODS: dict[str, type[Method]] = {

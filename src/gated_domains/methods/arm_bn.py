@@ -13,12 +13,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
+from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.tasks import Task
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.methods.method import Objective, Terms, total
 from gated_domains.methods.part_by_part import domain_parts, mean_terms
-from gated_domains.methods.prediction import Prediction
 
 
 class ARMBN(AcrossDomains):

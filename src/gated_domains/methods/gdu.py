@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
@@ -18,15 +17,16 @@ from gated_domains.common.paper import GateName, Setting
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
-from gated_domains.layer.fitting import median_sigma
+from gated_domains.layer.fitting import typical_distance
 from gated_domains.layer.gates import GATES, SoftmaxGate
 from gated_domains.layer.kernels import as_kernel
 from gated_domains.layer.output import GatedOutput
+from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.products import residual
+from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
 from gated_domains.layer.tasks import Task
-from gated_domains.layer.units import GatedDomainUnits
+from gated_domains.layer.units import GatedDomainUnits, Gates
 from gated_domains.methods.method import Looks, Method, Mode, Terms
-from gated_domains.methods.prediction import Prediction
 from gated_domains.methods.problem import Problem
 from gated_domains.settings import Settings
 from gated_domains.settings.search import Between
@@ -74,6 +74,7 @@ class GDU(Method):
     settings_type: ClassVar[type[Settings]] = GDUSettings
 
     units: GatedDomainUnits
+    test_gates: Gates
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class GDU(Method):
         *,
         norms: bool = False,
         deviation_decay: float = 0.0,
-        test_gates: Literal["sample", "batch"] = "sample",
+        test_gates: Gates = "sample",
     ) -> None:
         super().__init__(task)
         self.backbone: nn.Module = backbone
@@ -92,8 +93,7 @@ class GDU(Method):
         self.settings = settings
         self.norms = norms
         self.deviation_decay = deviation_decay
-        self.test_gates: Literal["sample", "batch"] = test_gates
-        self.batchwise = test_gates == "batch"
+        self.predict_by(test_gates)
         self._static: Tensor | None = None  # a view of the raw input does not move: looked at once, and not saved
         self._covered: Tensor | None = None  # the bases that coverage was fitted with, where nothing else can move it
 
@@ -132,7 +132,13 @@ class GDU(Method):
             test_gates=settings.test_gates,
         )
 
-    def evaluate(self, inputs: Tensor, *, gates: Literal["sample", "batch"] = "sample") -> GatedOutput:
+    def predict_by(self, gates: Gates) -> None:
+        """Let predictions be gated by each sample, by the mean of a batch of one domain, or by a stream of rows."""
+        self.test_gates = gates
+        self.batchwise = gates == "batch"
+        self.in_steps = ROWS_AT_A_TIME if isinstance(gates, GateStream) else None
+
+    def evaluate(self, inputs: Tensor, *, gates: Gates = "sample") -> GatedOutput:
         """Everything one pass finds; the gates are weighed once, for the norms of the body and for the head."""
         if not self.norms:
             view = self.backbone(inputs)
@@ -150,7 +156,8 @@ class GDU(Method):
     def predict(self, inputs: Tensor) -> Prediction:
         out = self.evaluate(inputs, gates=self.test_gates)
         left = residual(out.products, self.units.gate.explaining(out.products))
-        rows = len(inputs)  # of batch gates there is one beta, which is that of every row
+        rows = inputs.shape[0]  # not len: that would fix the batch of an exported graph
+        # Of batch gates there is one beta, which is that of every row.
         return Prediction(
             output=self.task.read(out),
             beta=out.beta.expand(rows, -1),
@@ -204,7 +211,7 @@ class GDU(Method):
         chosen = self.settings
         sigma = chosen.sigma
         if sigma is None and as_kernel(self.units.kernel).has_width:
-            sigma = chosen.sigma_of_median * _typical_distance(rows)
+            sigma = chosen.sigma_of_median * typical_distance(rows)
         try:
             self.units.fit_bases(rows, sigma=sigma, kappa=chosen.kappa, entropy=chosen.entropy, optimizer=optimizer)
         except ValueError as error:
@@ -275,15 +282,6 @@ class PaperGDU(GDU):
 
     def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
         """Nothing: the paper takes nothing from data but sigma."""
-
-
-def _typical_distance(rows: Tensor) -> float:
-    """The median distance between rows; their root mean square distance where most rows are alike."""
-    try:
-        return median_sigma(rows)
-    except ValueError:
-        spread = math.sqrt(2 * float(rows.double().var(0).sum())) if len(rows) > 1 else 0.0
-        return spread if math.isfinite(spread) and spread > 0 else 1.0
 
 
 def _gates_norms(wanted: bool | None, backbone: Backbone, mode: Mode) -> bool:

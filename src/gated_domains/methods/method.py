@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +13,14 @@ from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Sampling
+from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.tasks import Task
-from gated_domains.methods.prediction import Prediction
 from gated_domains.methods.problem import Problem
 from gated_domains.settings import Settings
 
 Terms = dict[str, Tensor]
 Mode = Literal["end_to_end", "fine_tune"]
 Own = TypeVar("Own", bound="Method")
-
-
-class Logits(NamedTuple):
-    """What a task reads of a method without gates."""
-
-    prediction: Tensor
-    variance: Tensor | None = None
 
 
 @runtime_checkable
@@ -60,6 +53,8 @@ class Method(nn.Module, ABC):
     sampling: ClassVar[Sampling] = "plain"
     #: Whether what it says of a row hangs on the rows beside it; those are then all of the same domain.
     batchwise: bool = False
+    #: How many rows it is given at a time, in order, where what it says of a row hangs on those before it.
+    in_steps: int | None = None
     modes: ClassVar[tuple[Mode, ...]] = ("end_to_end", "fine_tune")
 
     backbone: nn.Module

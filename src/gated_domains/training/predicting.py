@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 
 from gated_domains.backbones.finding import evaluating
 from gated_domains.data.batches import Samples
 from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder, Sampler
+from gated_domains.evaluation.predicted import Predicted
 from gated_domains.methods.method import Method
-from gated_domains.methods.prediction import Prediction
 from gated_domains.training.engine import as_computed
 from gated_domains.training.material import LARGE_BATCH, has_large_body
 from gated_domains.training.processes import from_all
@@ -27,33 +24,20 @@ _OF_ONE_DOMAIN = 1024  # rows at most where predictions hang on the batch: the s
 _ORDER = 0  # the seed of the order in which the rows of a domain are put together
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Predictions of rows, in their order."""
-
-    output: NDArray[Any]
-    beta: NDArray[Any] | None = None
-    residual: NDArray[Any] | None = None
-    coverage: NDArray[Any] | None = None
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that is there, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
 @torch.no_grad()
 def predict_rows(method: Method, samples: Samples, rows: Rows, *, fabric: Fabric | None = None) -> Predicted:
     """The predictions of these rows, in eval mode; the method is left in the mode it was in.
 
     Where a method is ``batchwise``, each batch is of rows of one domain, put together by chance but always alike: files
     are often sorted by class, and the statistics of a batch should be those of the domain. Rows whose domains nobody
-    knows are all of one.
+    knows are all of one. Where it goes ``in_steps``, rows come in order, so many at a time.
     """
     if method.batchwise:
         return _predict_by_domain(method, samples, rows, fabric)
     alone = fabric is None or fabric.world_size == 1
     mine = rows if alone or fabric is None else _padded_share(rows, fabric.global_rank, fabric.world_size)
-    at_once = LARGE_BATCH if has_large_body(method) else _BATCH.get(samples.device.type, 1024)
+    usual = LARGE_BATCH if has_large_body(method) else _BATCH.get(samples.device.type, 1024)
+    at_once = usual if method.in_steps is None else method.in_steps
     joined = _said(method, samples, InOrder(mine, at_once), fabric)
     if not alone and fabric is not None:
         joined = {name: _gathered(value, fabric, len(rows)) for name, value in joined.items()}
@@ -63,7 +47,7 @@ def predict_rows(method: Method, samples: Samples, rows: Rows, *, fabric: Fabric
 def _predict_by_domain(method: Method, samples: Samples, rows: Rows, fabric: Fabric | None) -> Predicted:
     rank, world = (0, 1) if fabric is None else (fabric.global_rank, fabric.world_size)
     domains = None if samples.domains is None else samples.domains.cpu().numpy()[rows]
-    parts = _parts(rows, domains)
+    parts = parts_of_one_domain(rows, domains)
     mine = parts[rank::world] or parts[:1]  # a process without a part of its own says what shapes there are
     said = _said(method, samples, _Given([rows[part] for part in mine]), fabric)
     places = torch.from_numpy(np.concatenate(mine))
@@ -75,7 +59,7 @@ def _predict_by_domain(method: Method, samples: Samples, rows: Rows, fabric: Fab
     return _as_arrays(joined)
 
 
-def _parts(rows: Rows, domains: Rows | None) -> list[Rows]:
+def parts_of_one_domain(rows: Rows, domains: Rows | None) -> list[Rows]:
     """Places in ``rows``, each once, in parts of one domain and of nearly one size; a row is alone only if it must be.
 
     Which rows go together depends on the rows of their domain alone, neither on their order nor on other domains.
@@ -114,22 +98,28 @@ class _Given:
 
 def _said(method: Method, samples: Samples, sampler: Sampler, fabric: Fabric | None) -> dict[str, torch.Tensor]:
     """What the method says of the rows of a sampler, in its order; by the names of what is there."""
-    parts: list[Prediction] = []
+    # Places for all of it at once: thousands of small results between what is freed would leave the memory in shreds.
+    count, start = sum(len(batch) for batch in sampler.batches(0)), 0
+    joined: dict[str, torch.Tensor] = {}
     with evaluating(method):
         for inputs in samples.input_batches(sampler):
             with nullcontext() if fabric is None else fabric.autocast():
-                parts.append(method.predict(inputs if fabric is None else as_computed(inputs, fabric)))
-    joined = {name: _joined(parts, name) for name in Prediction._fields}
-    return {name: value for name, value in joined.items() if value is not None}
+                said = method.predict(inputs if fabric is None else as_computed(inputs, fabric))
+            found = {name: value for name, value in said._asdict().items() if value is not None}
+            if not joined:
+                joined = {
+                    name: value.new_empty((count, *value.shape[1:]), dtype=torch.float32)
+                    for name, value in found.items()
+                }
+            end = start + len(said.output)
+            for name, whole in joined.items():
+                whole[start:end] = found[name]
+            start = end
+    return joined
 
 
 def _as_arrays(joined: dict[str, torch.Tensor]) -> Predicted:
     return Predicted(**{name: value.cpu().numpy() for name, value in joined.items()})
-
-
-def _joined(parts: list[Prediction], name: str) -> torch.Tensor | None:
-    values = [getattr(part, name) for part in parts]
-    return None if values[0] is None else torch.cat(values).float()
 
 
 def _padded_share(rows: Rows, rank: int, world: int) -> Rows:

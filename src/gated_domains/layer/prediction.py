@@ -1,4 +1,4 @@
-"""Prediction: what a trained method says of some samples."""
+"""Logits and Prediction: what a network gives before it is read, and what a trained one says of some samples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
+
+
+class Logits(NamedTuple):
+    """What a task reads of a network without gates."""
+
+    prediction: Tensor
+    variance: Tensor | None = None
 
 
 class Prediction(NamedTuple):
