@@ -158,6 +158,7 @@ def test_real_digits_can_be_learned_from_pixels(name):
     assert model.score(pixels[domain.for_test], domain.labels[domain.for_test]) > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [numbers, street], ids=["numbers", "street"])
 def test_the_label_of_a_rendered_number_can_be_learned_from_what_it_covers(module):
     rng = np.random.default_rng(0)

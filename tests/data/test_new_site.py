@@ -620,8 +620,9 @@ def test_files_are_in_colour_and_a_model_of_grey_images_says_so(tmp_path, pets):
 
 
 def test_data_of_another_kind_are_refused(tmp_path, schema, vectors, pets):
+    few = write(tmp_path / "few.csv", *without("age"))
     for what, asked, message in (
-        (tmp_path / "heart.csv", vectors, "holds a table, but the model was trained on vectors of features"),
+        (few, vectors, "holds a table, but the model was trained on vectors of features"),
         (tmp_path / "pets", schema, "holds images, but the model was trained on a table"),
         (tmp_path / "train.npz", pets, "holds vectors of features, but the model was trained on images"),
         ("synthetic", pets, "synthetic holds vectors of features"),

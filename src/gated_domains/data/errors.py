@@ -4,13 +4,43 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 
 class DataError(ValueError):
     """Data that cannot be used as it is. The message names the value and the cure; nobody needs a traceback."""
+
+
+class RowError(DataError):
+    """Rows that cannot be used: the first, how many there are, and of how many rows that were looked at.
+
+    ``say(row, count, of)`` words it. Of data that are read in parts, ``among`` words it for all of them. ``column`` and
+    ``stage`` tell what was looked for: in which column, and which of several checks of it.
+    """
+
+    def __init__(
+        self, say: Callable[[int, int, int], str], *, row: int, count: int, of: int, column: str = "", stage: int = 0
+    ) -> None:
+        super().__init__(say(row, count, of))
+        self.say, self.row, self.count, self.of, self.column, self.stage = say, row, count, of, column, stage
+
+    def among(self, *, row: int, count: int, of: int) -> RowError:
+        """The same fault, counted anew."""
+        return RowError(self.say, row=row, count=count, of=of, column=self.column, stage=self.stage)
+
+    def led_by(self, words: str) -> RowError:
+        """The same fault, with words before it."""
+
+        def say(row: int, count: int, of: int) -> str:
+            return words + self.say(row, count, of)
+
+        return RowError(say, row=self.row, count=self.count, of=self.of, column=self.column, stage=self.stage)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DataError, (str(self),)  # to another process go the words alone
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -84,6 +114,8 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except DataError as error:
+        if isinstance(error, RowError) and str(path) not in str(error):
+            raise error.led_by(f"{path}: ") from error
         said = str(error).removeprefix(f"{os.path.basename(path)}: ")
         raise error if str(path) in said else DataError(f"{path}: {said}") from error
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, RowError
 
 Rows = NDArray[np.int64]
 _CHUNK = 1 << 24  # bytes looked at together where a check would otherwise double the memory
@@ -123,6 +124,24 @@ class Features(_Array):
         return f"features, {self.values.shape[1]:,} numbers each"
 
 
+class Measurements(_Array):
+    """Vectors of numbers, of which some may be missing: NaN stands for those. For models that say what comes of it."""
+
+    kind = "columns"
+    repeats_are_copies = False
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        if values.ndim != 2 or values.shape[1] == 0:
+            raise DataError(f"measurements must have shape (rows, columns), got {values.shape}; reshape them")
+        super().__init__(values)
+
+    def take(self, rows: Rows) -> Measurements:
+        return Measurements(self.values[rows])
+
+    def describe(self) -> str:
+        return f"{self.values.shape[1]:,} columns of numbers"
+
+
 def describe_images(height: int, width: int, channels: int) -> str:
     """``images, 32 x 32, RGB``."""
     colours = {1: "grey", 3: "RGB", 4: "RGBA"}.get(channels, f"{channels} channels")
@@ -143,18 +162,28 @@ def refuse_non_finite(values: NDArray[Any], names: list[str] | None = None) -> N
     """Refuse NaN, infinity, and numbers that float32 cannot hold, naming the first one's row and column."""
     if values.dtype.kind != "f":
         return
+    first: tuple[int, int] | None = None
+    count = 0
+    for start, broken in _broken(values):
+        if first is None and broken.any():
+            row, column = (int(place) for place in np.argwhere(broken)[0])
+            first = start + row, column
+        count += int(broken.sum())
+    if first is None:
+        return
+    found = float(values[first])
+    what = "a number that float32 cannot hold" if np.isfinite(found) else "not a finite number"
+    where = repr(names[first[1]]) if names else first[1]
+
+    def say(row: int, count: int, of: int) -> str:
+        return f"row {row}, column {where} holds {found}: {what}; clean it or drop the row (such values: {count:,})"
+
+    raise RowError(say, row=first[0], count=count, of=len(values))
+
+
+def _broken(values: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """Where no finite number stands that float32 can hold, a few rows at a time."""
     largest = np.finfo(np.float32).max
     step = max(1, _CHUNK // max(1, values[:1].nbytes))
     for start in range(0, len(values), step):
-        part = values[start : start + step]
-        broken = ~(np.abs(part) <= largest)  # false for NaN too
-        if broken.any():
-            row, column = (int(place) for place in np.argwhere(broken)[0])
-            found = float(part[row, column])
-            what = "a number that float32 cannot hold" if np.isfinite(found) else "not a finite number"
-            where = repr(names[column]) if names else column
-            raise DataError(
-                f"row {start + row}, column {where} holds {found}: {what}; "
-                f"clean it or drop the row "
-                f"(such values in rows {start} to {start + len(part) - 1}: {int(broken.sum()):,})"
-            )
+        yield start, ~(np.abs(values[start : start + step]) <= largest)  # not <=: true for NaN too

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.errors import DataError, RowError, did_you_mean, listing
 
 TASKS = ("classification", "regression")
 # Whole numbers with more different values than this are taken for a quantity, not for classes.
@@ -142,9 +142,12 @@ def known_values(values: NDArray[Any], what: str) -> NDArray[Any]:
 def _refuse_missing(values: NDArray[Any], what: str) -> None:
     missing = ~np.isfinite(values) if values.dtype.kind == "f" else values == "" if values.dtype.kind == "U" else None
     if missing is not None and missing.any():
-        row = int(np.argmax(missing))
-        found = "empty, or marked as missing" if values.dtype.kind == "U" else str(values[row])
-        raise DataError(
-            f"the {what} of row {row} is {found} (such rows: {int(missing.sum()):,} of {len(values):,}); "
-            "drop those rows or fill them in"
-        )
+        first = int(np.argmax(missing))
+        found = "empty, or marked as missing" if values.dtype.kind == "U" else str(values[first])
+
+        def say(row: int, count: int, of: int) -> str:
+            return (
+                f"the {what} of row {row} is {found} (such rows: {count:,} of {of:,}); drop those rows or fill them in"
+            )
+
+        raise RowError(say, row=first, count=int(missing.sum()), of=len(values), column=what)

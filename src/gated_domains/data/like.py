@@ -10,17 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import ImageEncoding
+from gated_domains.data.encoding import ColumnsEncoding, FeatureEncoding, ImageEncoding
 from gated_domains.data.errors import DataError, naming
 from gated_domains.data.inputs import Inputs, describe_images
-from gated_domains.data.like_column import read_like_column, read_like_tasks
-from gated_domains.data.like_table import read_like_table
+from gated_domains.data.like_column import LikeColumn, read_like_tasks
+from gated_domains.data.like_numbers import LikeNumbers
+from gated_domains.data.like_table import LikeTable, TableForm, read_in_form
 from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, located, reader_of
 from gated_domains.data.matching import targets_like
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers import arrays, columns, folders
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.schema import Schema, schema_of
+from gated_domains.data.tables import Table
 from gated_domains.data.text import task_files
 from gated_domains.data.text.inputs import Text
 
@@ -31,6 +33,7 @@ _KINDS = {
     "images": "images",
     "bands": "images of many bands",
     "features": "vectors of features",
+    "columns": "columns of a table",
     "words": "texts",
     "tokens": "texts, as tokens",
     "bits": "molecules",
@@ -85,7 +88,7 @@ def _reader(path: Path) -> _Reader:
 
 
 def _of_dataset(dataset: DomainDataset, schema: Schema, *, targets: bool) -> NewData:
-    _check_inputs(dataset.name, dataset.inputs, schema)
+    check_inputs(dataset.name, dataset.inputs, schema)
     answers = None
     if dataset.label_names != schema.label_names and targets:
         raise DataError(f"{dataset.name} has other labels than the model was trained on; give it data like those")
@@ -110,23 +113,36 @@ def _of_dataset(dataset: DomainDataset, schema: Schema, *, targets: bool) -> New
 
 def _tasks(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
     if not schema.of_texts:
-        _check_kind(path, "words", schema)
+        check_kind(path, "words", schema)
     return read_like_tasks(path, schema, said, targets=targets)
 
 
 def _table(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
+    return read_in_form(path, table_form(path, schema, said, targets=targets))
+
+
+def table_form(path: Path, schema: Schema, said: Reading, *, targets: bool) -> TableForm:
+    """How a table is read for this model; refused where it takes none."""
     if schema.of_texts or schema.of_molecules:
-        return read_like_column(path, schema, said, targets=targets)
-    _check_kind(path, "table", schema)
-    return read_like_table(path, schema, said, targets=targets)
+        return LikeColumn.of(schema, said, targets=targets)
+    if isinstance(schema.encoding, FeatureEncoding):
+        return LikeNumbers.of(schema, said, targets=targets)
+    if not isinstance(schema.encoding, ColumnsEncoding):
+        check_kind(path, "table", schema)
+    return LikeTable.of(schema, said, targets=targets)
+
+
+def check_arrays_said(schema: Schema, said: Reading) -> None:
+    """Refuse what means nothing for arrays, or was otherwise in training."""
+    said.refuse_all_but("positive", "task", what="an .npz file")
+    schema.settle(said)
 
 
 def _arrays(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
-    said.refuse_all_but("positive", "task", what="an .npz file")
-    schema.settle(said)
+    check_arrays_said(schema, said)
     read = arrays.npz_folder_arrays if path.is_dir() else arrays.npz_arrays
     found = read(path, labelled=targets)
-    _check_inputs(path, found.inputs, schema)
+    check_inputs(path, found.inputs, schema)
     with naming(path):
         return NewData(
             name=path.name,
@@ -140,15 +156,21 @@ def _arrays(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData
 
 
 def _images(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData:
+    encoding = files_encoding(path, schema, said)
+    return (_labelled_images if targets else _loose_images)(path, schema, encoding)
+
+
+def files_encoding(path: Path, schema: Schema, said: Reading) -> ImageEncoding:
+    """The encoding of a model that can see image files; refused where it cannot."""
     said.refuse_all_but("image_size", "positive", what="an image folder")
     schema.settle(said)
-    _check_kind(path, "images", schema)
+    check_kind(path, "images", schema)
     encoding = schema.encoding
     assert isinstance(encoding, ImageEncoding)
     if encoding.channels != 3:
         trained = describe_images(encoding.height, encoding.width, encoding.channels)
         raise DataError(f"{path}: files are read in colour, but the model was trained on {trained}; give an .npz")
-    return (_labelled_images if targets else _loose_images)(path, schema, encoding)
+    return encoding
 
 
 def _labelled_images(path: Path, schema: Schema, encoding: ImageEncoding) -> NewData:
@@ -183,7 +205,8 @@ def _loose_images(path: Path, schema: Schema, encoding: ImageEncoding) -> NewDat
     )
 
 
-def _check_kind(where: object, kind: str, schema: Schema) -> None:
+def check_kind(where: object, kind: str, schema: Schema) -> None:
+    """Refuse samples of another kind than those of training."""
     if kind != schema.encoding.kind:
         raise DataError(
             f"{where} holds {_KINDS[kind]}, but the model was trained on {_KINDS[schema.encoding.kind]}; "
@@ -191,9 +214,11 @@ def _check_kind(where: object, kind: str, schema: Schema) -> None:
         )
 
 
-def _check_inputs(where: object, inputs: Inputs, schema: Schema) -> None:
+def check_inputs(where: object, inputs: Inputs, schema: Schema) -> None:
     """Refuse samples of another kind or shape than those of training."""
-    _check_kind(where, inputs.kind, schema)
+    if isinstance(schema.encoding, ColumnsEncoding) and isinstance(inputs, Table):
+        return  # those that are missing are named when they are taken
+    check_kind(where, inputs.kind, schema)
     encoding = schema.encoding
     if isinstance(inputs, Text) or inputs.ragged:
         return  # of any length

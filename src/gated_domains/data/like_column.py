@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gated_domains.data.errors import DataError, did_you_mean, first_line, listing, naming
-from gated_domains.data.like_table import check_said, new_domains, new_targets
+from gated_domains.data.errors import DataError, did_you_mean, listing, naming
+from gated_domains.data.like_table import answers_in_text, check_said, new_domains, new_targets
 from gated_domains.data.matching import targets_like
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.cells import kept_values
 from gated_domains.data.readers.one_column import OPTIONS, by_scaffold, input_column, samples_in
 from gated_domains.data.readers.reading import Reading
-from gated_domains.data.readers.table_files import read_table_file
 from gated_domains.data.schema import Schema
 from gated_domains.data.text.forms import seen_as
 from gated_domains.data.text.task_files import tasks_in
@@ -22,26 +21,47 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_like_column(path: Path, schema: Schema, said: Reading, *, targets: bool) -> NewData:
+@dataclass(frozen=True)
+class LikeColumn:
     """A CSV or Parquet file with a column of texts or SMILES; see ``read_like``."""
-    import pyarrow as pa
 
-    what, other = ("texts", "smiles") if schema.of_texts else ("molecules", "text")
-    said.refuse_all_but(
-        *(name for name in (*OPTIONS, "tokens", "tokenizer") if name != other), what=f"a model that sees {what}"
-    )
-    reading = schema.settle(said)
-    text = [column for column in (reading.text or reading.smiles,) if column is not None]
-    if targets and schema.class_names is not None and reading.target is not None:
-        text.append(reading.target)
-    table = read_table_file(path, text=text)
-    try:
-        with naming(path):
-            _check_column(table.column_names, reading, what)
-            check_said(table.column_names, _without_scaffold(table, said, reading), {input_column(reading)})
-            return _of_column(path, table, schema, reading, targets=targets)
-    except pa.ArrowException as error:
-        raise DataError(f"{path}: {first_line(error)}; the file holds values that cannot be read") from error
+    schema: Schema
+    said: Reading
+    reading: Reading
+    targets: bool
+
+    @classmethod
+    def of(cls, schema: Schema, said: Reading, *, targets: bool) -> LikeColumn:
+        """As training read it, but for what may be said otherwise now."""
+        what, other = ("texts", "smiles") if schema.of_texts else ("molecules", "text")
+        said.refuse_all_but(
+            *(name for name in (*OPTIONS, "tokens", "tokenizer") if name != other), what=f"a model that sees {what}"
+        )
+        return cls(schema, said, schema.settle(said), targets)
+
+    @property
+    def text(self) -> list[str]:
+        """The column itself, and that of the classes."""
+        return self.inputs + answers_in_text(self.schema, self.reading, targets=self.targets)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The column of texts or SMILES, where it is known."""
+        return [column for column in (self.reading.text or self.reading.smiles,) if column is not None]
+
+    def without_domain(self) -> LikeColumn:
+        """The same, but for the domain, which is let be."""
+        return replace(self, reading=replace(self.reading, domain=None))
+
+    def check(self, names: list[str]) -> None:
+        """The column, and what somebody names, must be there; a scaffold that is computed needs no column."""
+        _check_column(names, self.reading, "texts" if self.schema.of_texts else "molecules")
+        said = replace(self.said, domain=None) if by_scaffold(names, self.reading) else self.said
+        check_said(names, said, self.inputs)
+
+    def read(self, path: Path, table: pa.Table, *, start: int = 0) -> NewData:
+        """What the table holds."""
+        return _of_column(path, table, self, start)
 
 
 def read_like_tasks(path: Path, schema: Schema, said: Reading, *, targets: bool) -> NewData:
@@ -73,18 +93,14 @@ def _check_column(names: list[str], reading: Reading, what: str) -> None:
         )
 
 
-def _without_scaffold(table: pa.Table, said: Reading, reading: Reading) -> Reading:
-    """What was said of columns: a scaffold that is computed has none."""
-    return replace(said, domain=None) if by_scaffold(table.column_names, reading) else said
-
-
-def _of_column(path: Path, table: pa.Table, schema: Schema, reading: Reading, *, targets: bool) -> NewData:
+def _of_column(path: Path, table: pa.Table, form: LikeColumn, start: int) -> NewData:
+    schema, reading = form.schema, form.reading
     notes: list[str] = []
-    answers = new_targets(table, schema, reading) if targets else None
-    samples = samples_in(table, reading)
+    answers = new_targets(table, schema, reading) if form.targets else None
+    samples = samples_in(table, reading, start=start)
     domains, domain_names = samples.domains, samples.domain_names
     if domains is None:
-        domains, domain_names = new_domains(table, reading.domain, notes, needed=targets)
+        domains, domain_names = new_domains(table, reading.domain, notes, needed=form.targets)
     return NewData(
         name=path.name,
         inputs=samples.inputs,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError, did_you_mean, first_line, naming
+from gated_domains.data.inputs import Inputs
 from gated_domains.data.labels import as_domains
 from gated_domains.data.matching import targets_like
 from gated_domains.data.new_data import NewData
@@ -25,25 +28,110 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_like_table(path: Path, schema: Schema, said: Reading, *, targets: bool) -> NewData:
-    """A CSV or Parquet file; see ``read_like``."""
+@runtime_checkable
+class TableForm(Protocol):
+    """How a new table becomes what a model expects: all that can be settled before the table is read."""
+
+    @property
+    def reading(self) -> Reading:
+        """How it is read."""
+        ...
+
+    @property
+    def text(self) -> list[str]:
+        """Columns that are kept as they are written."""
+        ...
+
+    @property
+    def inputs(self) -> list[str]:
+        """Columns that the model sees, in its order."""
+        ...
+
+    def without_domain(self) -> TableForm:
+        """The same, but for the domain, which is let be."""
+        ...
+
+    def check(self, names: list[str]) -> None:
+        """Refuse a table with these columns where it cannot be read so."""
+        ...
+
+    def read(self, path: Path, table: pa.Table, *, start: int = 0) -> NewData:
+        """What the table holds; ``start`` is the row of its first line in the file."""
+        ...
+
+
+def read_in_form(path: Path, form: TableForm) -> NewData:
+    """A CSV or Parquet file as a whole."""
+    table = read_table_file(path, text=form.text)
+    with values_named(path):
+        form.check(table.column_names)
+        return form.read(path, table)
+
+
+@contextmanager
+def values_named(path: Path) -> Iterator[None]:
+    """Around what is made of a table: faults name its file."""
     import pyarrow as pa
 
-    said.refuse_all_but(
-        "target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task", what="a table"
-    )
-    reading = schema.settle(said)
-    # What was a name in training is kept as it is written, though all names of this file may look like numbers.
-    text = [column.name for column in schema.columns() if column.levels is not None]
-    if targets and schema.class_names is not None and reading.target is not None:
-        text.append(reading.target)
-    table = read_table_file(path, text=text)
     try:
         with naming(path):
-            check_said(table.column_names, said, {column.name for column in schema.columns()})
-            return _of_columns(path, table, schema, reading, targets=targets)
+            yield
     except pa.ArrowException as error:
         raise DataError(f"{path}: {first_line(error)}; the file holds values that cannot be read") from error
+
+
+@dataclass(frozen=True)
+class LikeTable:
+    """A CSV or Parquet file for a model that sees its columns; see ``read_like``."""
+
+    schema: Schema
+    said: Reading
+    reading: Reading
+    targets: bool
+
+    @classmethod
+    def of(cls, schema: Schema, said: Reading, *, targets: bool) -> LikeTable:
+        """As training read it, but for what may be said otherwise now."""
+        said.refuse_all_but(
+            "target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task", what="a table"
+        )
+        return cls(schema, said, schema.settle(said), targets)
+
+    @property
+    def text(self) -> list[str]:
+        """What was a name in training is kept as written, though all names of this file may look like numbers."""
+        names = [column.name for column in self.schema.columns() if column.levels is not None]
+        return names + answers_in_text(self.schema, self.reading, targets=self.targets)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The columns of training, in their order."""
+        return [column.name for column in self.schema.columns()]
+
+    def without_domain(self) -> LikeTable:
+        """The same, but for the domain, which is let be."""
+        return replace(self, reading=replace(self.reading, domain=None))
+
+    def check(self, names: list[str]) -> None:
+        """What somebody names must be there, and be no input."""
+        check_said(names, self.said, self.inputs)
+
+    def read(self, path: Path, table: pa.Table, *, start: int = 0) -> NewData:
+        """What the table holds."""
+        notes: list[str] = []
+        kept = table.select([name for name in table.column_names if name not in self.reading.drop])
+        samples = self.samples(kept, notes)
+        return _of_columns(path, kept, samples, notes, self.schema, self.reading, targets=self.targets)
+
+    def samples(self, table: pa.Table, notes: list[str]) -> Inputs:
+        """The inputs of the model."""
+        return Table(read_known(table, self.schema.columns(), notes))
+
+
+def answers_in_text(schema: Schema, reading: Reading, *, targets: bool) -> list[str]:
+    """The column of the classes, where it is read."""
+    wanted = targets and schema.class_names is not None and reading.target is not None
+    return [reading.target] if wanted and reading.target is not None else []
 
 
 def check_said(names: list[str], said: Reading, inputs: Collection[str]) -> None:
@@ -55,10 +143,9 @@ def check_said(names: list[str], said: Reading, inputs: Collection[str]) -> None
             raise DataError(f"column {chosen!r} (--{option}) is an input of the model; name another")
 
 
-def _of_columns(path: Path, table: pa.Table, schema: Schema, reading: Reading, *, targets: bool) -> NewData:
-    notes: list[str] = []
-    table = table.select([name for name in table.column_names if name not in reading.drop])
-    inputs = Table(read_known(table, schema.columns(), notes))
+def _of_columns(
+    path: Path, table: pa.Table, inputs: Inputs, notes: list[str], schema: Schema, reading: Reading, *, targets: bool
+) -> NewData:
     domains, domain_names = new_domains(table, reading.domain, notes, needed=targets)
     return NewData(
         name=path.name,
@@ -96,6 +183,11 @@ def new_domains(
     column = table.column(name)
     empty = column.null_count
     if empty == len(column) or (empty and not needed):
-        notes.append(f"column {name!r}, the domain, is empty in {empty:,} of {len(column):,} rows and is passed over")
+        notes.append(domain_with_holes(name, empty, len(column)))
         return None, ()
     return as_domains(plain_values(column, name), what=f"domain {name!r}")
+
+
+def domain_with_holes(name: str, empty: int, rows: int) -> str:
+    """What is noted of a domain that is not known of every row."""
+    return f"column {name!r}, the domain, is empty in {empty:,} of {rows:,} rows and is passed over"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError, listing
-from gated_domains.data.inputs import Inputs
+from gated_domains.data.inputs import Inputs, Rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,6 +54,16 @@ class NewData:
     def with_inputs(self, inputs: Inputs) -> NewData:
         """The same samples, seen otherwise: encoded, as features of a backbone."""
         return replace(self, inputs=inputs)
+
+    def take(self, rows: Rows) -> NewData:
+        """Some of the samples; domains and classes keep their numbers."""
+        return replace(
+            self,
+            inputs=self.inputs.take(rows),
+            targets=None if self.targets is None else self.targets[rows],
+            domains=None if self.domains is None else self.domains[rows],
+            metadata={name: column[rows] for name, column in self.metadata.items()},
+        )
 
     def __repr__(self) -> str:
         targets = "without targets" if self.targets is None else "with targets"

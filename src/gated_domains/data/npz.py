@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -47,6 +49,58 @@ def read_arrays(path: str | Path, *, wanted: Iterable[str] | None = None) -> dic
     return arrays
 
 
+@contextmanager
+def open_arrays(path: str | Path, names: Iterable[str]) -> Iterator[Callable[[int], dict[str, NDArray[Any]]]]:
+    """Yield ``read(rows)``: the next rows of these arrays, by name, in step. They are never in memory as a whole.
+
+    The checks are those of ``read_arrays``. An array in Fortran's order, whose rows do not follow each other, is
+    refused: see ``in_row_order``.
+    """
+    path = Path(path)
+    with decoding(path), zipfile.ZipFile(path) as archive, ExitStack() as held:
+        members = {}
+        for name in names:
+            _checked_size(path, archive, name)
+            file = held.enter_context(archive.open(f"{name}.npy"))
+            members[name] = _Member(path, name, file, *_header_of(path, name, file))
+        yield lambda rows: {name: member.next(rows) for name, member in members.items()}
+
+
+def in_row_order(path: str | Path, name: str) -> bool:
+    """Whether the rows of an array lie one after the other in the file."""
+    path = Path(path)
+    with decoding(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+        shape, fortran, _ = _header_of(path, name, file)
+    return len(shape) < 2 or not fortran
+
+
+class _Member:
+    """An array of which the next rows are read when they are asked for."""
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        file: Any,
+        shape: tuple[int, ...],
+        fortran: bool,
+        dtype: np.dtype[Any],
+    ) -> None:
+        if fortran and len(shape) > 1:
+            raise DataError(f"{path}: the rows of {name!r} do not lie one after the other (Fortran's order)")
+        self.path, self.name, self.file, self.shape, self.dtype = path, name, file, shape, dtype
+
+    def next(self, rows: int) -> NDArray[Any]:
+        size = rows * self.dtype.itemsize * math.prod(self.shape[1:])
+        content = self.file.read(size)
+        if len(content) < size:
+            raise DataError(f"{self.path}: {self.name!r} ends before its last row; the file is damaged")
+        values = np.frombuffer(content, self.dtype).reshape(rows, *self.shape[1:])
+        if not _is_text_if_it_says_so(values):
+            raise DataError(f"{self.path}: {self.name!r} says it holds text, but not all of it is; the file is damaged")
+        return values
+
+
 def _members(path: Path, archive: zipfile.ZipFile) -> list[str]:
     members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if not members:
@@ -55,14 +109,19 @@ def _members(path: Path, archive: zipfile.ZipFile) -> list[str]:
 
 
 def _header(path: Path, archive: zipfile.ZipFile, name: str) -> Header:
+    with archive.open(f"{name}.npy") as file:
+        shape, _, dtype = _header_of(path, name, file)
+    return shape, dtype
+
+
+def _header_of(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran's order, and type; the file is then where the values begin."""
     try:
-        with archive.open(f"{name}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(file)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return read(file)
     except (SyntaxError, TokenError, TypeError, ValueError) as error:
         raise DataError(f"{path}: the header of {name!r} makes no sense; the file is damaged") from error
-    return shape, dtype
 
 
 def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:

@@ -5,11 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+_UNDER_WAY: ContextVar[bool] = ContextVar("a bar is shown", default=False)
 
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, unit: str = "count") -> Iterator[Callable[[int], None]]:
-    """Yield ``advance(steps)``. ``unit="bytes"`` shows sizes and speed. Written to standard error."""
+    """Yield ``advance(steps)``. ``unit="bytes"`` shows sizes and speed. Written to standard error.
+
+    Inside another bar nothing is shown: that one tells how long it all takes.
+    """
+    if _UNDER_WAY.get():
+        yield lambda steps: None
+        return
+    shown = _UNDER_WAY.set(True)
+    try:
+        with _bar(what, total, unit) as advance:
+            yield advance
+    finally:
+        _UNDER_WAY.reset(shown)
+
+
+@contextmanager
+def _bar(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import Encoding, TableEncoding, encoding_from
+from gated_domains.data.encoding import ColumnsEncoding, Encoding, TableEncoding, encoding_from
 from gated_domains.data.encoding.table import CategoryCode
 from gated_domains.data.errors import DataError, first_line
 from gated_domains.data.readers.known_columns import KnownColumn
@@ -51,6 +51,8 @@ class Schema:
 
     def columns(self) -> list[KnownColumn]:
         """The columns that a model for tables reads."""
+        if isinstance(self.encoding, ColumnsEncoding):
+            return [KnownColumn(name, may_be_empty=False) for name in self.encoding.names]
         codes = self.encoding.codes if isinstance(self.encoding, TableEncoding) else ()
         return [
             KnownColumn(code.name, levels=code.levels)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, listing
+from gated_domains.data.errors import DataError, RowError, listing
 from gated_domains.data.inputs import Inputs, Rows, digest
 
 
@@ -28,12 +28,17 @@ class Numbers:
     def __post_init__(self) -> None:
         infinite = np.isinf(self.values)
         if infinite.any():
-            row = int(np.argmax(infinite))
-            raise DataError(
-                f"column {self.name!r}, row {row} (counting from 0) is {self.values[row]} "
-                f"(such rows: {int(infinite.sum()):,}); mend or empty the cell, or leave the column out with "
-                f"--drop {self.name}"
-            )
+            first = int(np.argmax(infinite))
+            found = self.values[first]
+
+            def say(row: int, count: int, of: int) -> str:
+                return (
+                    f"column {self.name!r}, row {row} (counting from 0) is {found} (such rows: {count:,}); mend or "
+                    f"empty the cell, or leave the column out with --drop {self.name}"
+                )
+
+            count = int(infinite.sum())
+            raise RowError(say, row=first, count=count, of=len(self.values), column=self.name, stage=1)
 
     @property
     def missing(self) -> NDArray[np.bool_]:

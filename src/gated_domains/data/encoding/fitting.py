@@ -8,6 +8,7 @@ from typing import Any
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding.bands import BandsEncoding
 from gated_domains.data.encoding.base import Encoding, FeatureEncoding, ImageEncoding
+from gated_domains.data.encoding.columns import ColumnsEncoding
 from gated_domains.data.encoding.molecules import BitsEncoding, GraphEncoding
 from gated_domains.data.encoding.table import TableEncoding
 from gated_domains.data.encoding.tokens import TokenEncoding
@@ -48,6 +49,7 @@ def encoding_from(description: Mapping[str, Any]) -> Encoding:
         "images": ImageEncoding,
         "bands": BandsEncoding,
         "features": FeatureEncoding,
+        "columns": ColumnsEncoding,
         "table": TableEncoding.from_description,
         "words": WordsEncoding,
         "tokens": TokenEncoding,

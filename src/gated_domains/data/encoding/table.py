@@ -60,9 +60,14 @@ class NumberCode:
         """Plain JSON."""
         return {"name": self.name, "mean": self.mean, "scale": self.scale, "flag": self.flag}
 
-    def encode(self, column: Column, rows: slice) -> NDArray[np.float32]:
+    def checked(self, column: Column) -> Numbers:
+        """The column, refused where it holds something else than in training."""
         if not isinstance(column, Numbers):
             raise DataError(f"column {self.name!r} held numbers in training, and now holds names")
+        return column
+
+    def encode(self, column: Column, rows: slice) -> NDArray[np.float32]:
+        column = self.checked(column)
         values, missing = column.values[rows], column.missing[rows]
         columns: list[NDArray[Any]] = [missing] if self.flag else []
         if self.scale is not None:
@@ -101,13 +106,22 @@ class CategoryCode:
         """What each encoded number stands for."""
         return [f"{self.name} = {level}" for level in self.levels] + [f"{self.name} is missing"] * self.flag
 
-    def encode(self, column: Column, rows: slice) -> NDArray[np.float32]:
+    def checked(self, column: Column) -> Categories:
+        """The column, refused where it holds something else than in training."""
         if not isinstance(column, Categories):
             raise DataError(f"column {self.name!r} held names in training, and now holds numbers")
+        return column
+
+    def places(self, levels: Sequence[str], *, unseen: int) -> list[int]:
+        """Where each of these levels stands among those of training."""
         place = {level: number for number, level in enumerate(self.levels)}
+        return [place.get(level, unseen) for level in levels]
+
+    def encode(self, column: Column, rows: slice) -> NDArray[np.float32]:
+        column = self.checked(column)
         # The last two: missing, and a level never seen.
         missing, unseen = len(self.levels), len(self.levels) + 1
-        lookup = np.array([*(place.get(level, unseen) for level in column.levels), missing])
+        lookup = np.array([*self.places(column.levels, unseen=unseen), missing])
         hot = np.eye(unseen + 1, dtype=np.float32)[lookup[column.values[rows]]]
         return hot[:, : len(self.levels) + self.flag]
 
@@ -147,13 +161,18 @@ class TableEncoding(Encoding):
     def shape(self) -> tuple[int, ...]:
         return (len(self.names),)
 
-    def prepare(self, inputs: Inputs) -> Features:
+    def columns_of(self, inputs: Inputs) -> dict[str, Column]:
+        """The columns of a table by name, refused where one of training is missing."""
         if not isinstance(inputs, Table):
             raise DataError(f"this encoding was made for a table, got {inputs.describe()}")
         columns = {column.name: column for column in inputs.columns}
         absent = [code.name for code in self.codes if code.name not in columns]
         if absent:
             raise DataError(f"columns seen in training are missing here: {listing(absent)}")
+        return columns
+
+    def prepare(self, inputs: Inputs) -> Features:
+        columns = self.columns_of(inputs)
         values = np.empty((len(inputs), *self.shape), np.float32)
         for rows in _slices(len(inputs)):
             np.concatenate([code.encode(columns[code.name], rows) for code in self.codes], axis=1, out=values[rows])

@@ -27,8 +27,13 @@ class Molecules:
     scaffold_names: tuple[str, ...] = ()
 
 
-def read_molecules(smiles: Sequence[str], *, form: str | None = None, scaffolds: bool = False) -> Molecules:
-    """Molecules in this form, by default fingerprints; a SMILES that cannot be read is refused with its row."""
+def read_molecules(
+    smiles: Sequence[str], *, form: str | None = None, scaffolds: bool = False, start: int = 0
+) -> Molecules:
+    """Molecules in this form, by default fingerprints; a SMILES that cannot be read is refused with its row.
+
+    ``start``: the row of the first in its file, for what is noted of rows.
+    """
     form = form or FORMS[0]
     if form not in FORMS:
         raise DataError(f"--as {form}: molecules are seen as fingerprints or as graphs{did_you_mean(form, FORMS)}")
@@ -37,7 +42,7 @@ def read_molecules(smiles: Sequence[str], *, form: str | None = None, scaffolds:
         inputs: Inputs = Bits(np.unpackbits(found["bits"], axis=1, count=BITS), digests=found["digests"])
     else:
         inputs = Graphs(found["values"], found["offsets"], digests=found["digests"])
-    notes = tuple(_doubts(smiles, found["doubtful"]))
+    notes = tuple(_doubts(smiles, found["doubtful"], start))
     if not scaffolds:
         return Molecules(inputs, notes)
     return Molecules(inputs, notes, *_sorted(found["scaffolds"], found["scaffold_names"]))
@@ -52,11 +57,11 @@ def _sorted(codes: NDArray[np.int64], letters: NDArray[np.uint8]) -> tuple[NDArr
     return place[codes], tuple(names[number] for number in order)
 
 
-def _doubts(smiles: Sequence[str], doubtful: NDArray[np.int64]) -> list[str]:
+def _doubts(smiles: Sequence[str], doubtful: NDArray[np.int64], start: int) -> list[str]:
     if len(doubtful) == 0:
         return []
     first = int(doubtful[0])
     return [
-        f"molecules with more bonds at an atom than RDKit allows: {len(doubtful):,} (the first, in row {first} "
+        f"molecules with more bonds at an atom than RDKit allows: {len(doubtful):,} (the first, in row {start + first} "
         f"counting from 0, is {smiles[first][:60]!r}); they are taken as they are written"
     ]

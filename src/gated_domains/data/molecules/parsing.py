@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, RowError
 from gated_domains.data.files import cache_dir, written_whole
 from gated_domains.data.inputs import digest_of_bytes
 from gated_domains.data.molecules.features import graph_of_molecule, rdkit
@@ -63,10 +64,12 @@ def _molecules(smiles: Sequence[str]) -> Iterator[tuple[Any, bool]]:
         if molecule is None:
             others = sum(_parsed(other)[0] is None for other in smiles[row + 1 :])
             found = "is empty" if not text.strip() else f"holds {text[:80]!r}, which RDKit cannot read as a molecule"
-            raise DataError(
-                f"row {row}, counting from 0, {found} (such rows: {others + 1:,}); correct or drop those rows"
-            )
+            raise RowError(partial(_unreadable, found), row=row, count=others + 1, of=len(smiles))
         yield molecule, doubtful
+
+
+def _unreadable(found: str, row: int, count: int, of: int) -> str:
+    return f"row {row}, counting from 0, {found} (such rows: {count:,}); correct or drop those rows"
 
 
 def _parsed(text: str) -> tuple[Any, bool]:

@@ -57,13 +57,13 @@ def read_npz(path: Path, reading: Reading) -> DomainDataset:
 
 def npz_arrays(path: Path, *, labelled: bool = True) -> Arrays:
     """What lies in one file; without ``labelled``, labels are neither needed nor read."""
-    arrays = read_arrays(path, wanted=_of_use(path, labelled=labelled))
-    inputs = _pick(path, arrays, INPUTS, "inputs")
-    labels = _pick(path, arrays, LABELS, "labels") if labelled else None
+    arrays = read_arrays(path, wanted=of_use(path, labelled=labelled))
+    inputs = pick(path, arrays, INPUTS, "inputs")
+    labels = pick(path, arrays, LABELS, "labels") if labelled else None
     domain = next((name for name in DOMAINS if name in arrays), None)
     with naming(path):
         samples = as_inputs(arrays[inputs])
-        domains, domain_names = _domains(arrays, domain)
+        domains, domain_names = domains_of(arrays, domain)
     known = {inputs, labels, domain}
     metadata = {name: array for name, array in arrays.items()
                 if name not in known and array.ndim == 1 and len(array) == len(samples)}  # fmt: skip
@@ -87,7 +87,7 @@ def _as_dataset(path: Path, arrays: Arrays, reading: Reading) -> DomainDataset:
         )
 
 
-def _of_use(path: Path, *, labelled: bool) -> list[str]:
+def of_use(path: Path, *, labelled: bool) -> list[str]:
     """The arrays that go by a known name, and those with one plain value a row; others are nobody's business here."""
     known = {*INPUTS, *DOMAINS, "domain_names", *((*LABELS, "class_names") if labelled else ())}
     headers = array_headers(path)
@@ -100,10 +100,11 @@ def _of_use(path: Path, *, labelled: bool) -> list[str]:
 
 def is_folder_of_domains(folder: Path) -> bool:
     """Whether the folder holds ``.npz`` files side by side: one a domain."""
-    return folder.is_dir() and bool(_files(folder))
+    return folder.is_dir() and bool(domain_files(folder))
 
 
-def _files(folder: Path) -> list[Path]:
+def domain_files(folder: Path) -> list[Path]:
+    """The files of a folder that are a domain each."""
     return sorted(path for path in folder.glob("*.npz") if not path.name.startswith("."))
 
 
@@ -118,21 +119,20 @@ def read_npz_folder(folder: Path, reading: Reading) -> DomainDataset:
 
 def npz_folder_arrays(folder: Path, *, labelled: bool = True) -> Arrays:
     """What lies in all files of the folder, one after the other; without ``labelled``, labels are not needed."""
-    files = _files(folder)
+    files = domain_files(folder)
     inputs: list[NDArray[Any]] = []
     labels, domains, official = [], [], []
     for number, path in enumerate(files):
-        for part_inputs, part_labels, is_test in _parts(path, read_arrays(path), labelled=labelled):
+        arrays = read_arrays(path)
+        for inputs_name, labels_name, is_test in parts_of(path, arrays, labelled=labelled):
+            part_inputs, part_labels = arrays[inputs_name], None if labels_name is None else arrays[labels_name]
             with naming(path):
                 samples = as_inputs(part_inputs).values
                 answers = None if part_labels is None else one_axis(part_labels, "target")
             if answers is not None and len(samples) != len(answers):
                 raise DataError(f"{path}: {len(samples):,} inputs but {len(answers):,} labels")
-            if inputs and samples.shape[1:] != inputs[0].shape[1:]:
-                raise DataError(
-                    f"{path}: samples of shape {samples.shape[1:]}, but {inputs[0].shape[1:]} in {files[0].name}; "
-                    "bring them all to one shape"
-                )
+            if inputs:
+                refuse_other_shape(path, samples.shape[1:], inputs[0].shape[1:], files[0])
             inputs.append(samples)
             labels += [] if answers is None else [answers]
             domains.append(np.full(len(samples), number, np.int64))
@@ -149,6 +149,12 @@ def npz_folder_arrays(folder: Path, *, labelled: bool = True) -> Arrays:
         )
 
 
+def refuse_other_shape(path: Path, sample: tuple[int, ...], shape: tuple[int, ...], first: Path) -> None:
+    """Samples of every file are of the shape of those in the first."""
+    if sample != shape:
+        raise DataError(f"{path}: samples of shape {sample}, but {shape} in {first.name}; bring them all to one shape")
+
+
 def as_inputs(values: NDArray[Any]) -> Images | Features:
     """Bytes with three or four axes are images; a matrix of numbers holds features."""
     if values.ndim > 2 and values.dtype != np.uint8:
@@ -159,7 +165,8 @@ def as_inputs(values: NDArray[Any]) -> Images | Features:
     return Images(values) if values.ndim > 2 else Features(values)
 
 
-def _pick(path: Path, arrays: Mapping[str, NDArray[Any]], names: tuple[str, ...], what: str) -> str:
+def pick(path: Path, arrays: Mapping[str, Any], names: tuple[str, ...], what: str) -> str:
+    """The array that goes by the first of these names that is there."""
     found = [name for name in names if name in arrays]
     if not found:
         raise DataError(f"{path}: no {what} among {listing(arrays)}; call them {' or '.join(names[:3])}")
@@ -170,7 +177,8 @@ def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> list[str] | None:
     return [plain(name) for name in arrays[key].ravel()] if key in arrays else None
 
 
-def _domains(arrays: Mapping[str, NDArray[Any]], key: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+def domains_of(arrays: Mapping[str, NDArray[Any]], key: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """The domains in the array of this name."""
     return (None, ()) if key is None else as_domains(arrays[key], names=_names(arrays, "domain_names"))
 
 
@@ -181,14 +189,13 @@ def _targets(arrays: Arrays, reading: Reading) -> tuple[NDArray[Any], tuple[str,
     return as_targets(arrays.labels, class_names=arrays.class_names, task=reading.task)
 
 
-def _parts(
-    path: Path, arrays: Mapping[str, NDArray[Any]], *, labelled: bool
-) -> Iterable[tuple[NDArray[Any], NDArray[Any] | None, bool]]:
+def parts_of(path: Path, arrays: Mapping[str, Any], *, labelled: bool) -> Iterable[tuple[str, str | None, bool]]:
+    """The names of inputs and labels of each part of a file, and whether it is the one to test on."""
     divided = any(f"{part}_{name}" in arrays for part in _PARTS for name in INPUTS)
     for part in _PARTS if divided else ("",):
         lead = f"{part}_" if part else ""
-        inputs = _pick(path, arrays, tuple(lead + name for name in INPUTS), f"{part} inputs".lstrip())
+        inputs = pick(path, arrays, tuple(lead + name for name in INPUTS), f"{part} inputs".lstrip())
         answers = None
         if labelled:
-            answers = arrays[_pick(path, arrays, tuple(lead + name for name in LABELS), f"{part} labels".lstrip())]
-        yield arrays[inputs], answers, part == "test"
+            answers = pick(path, arrays, tuple(lead + name for name in LABELS), f"{part} labels".lstrip())
+        yield inputs, answers, part == "test"

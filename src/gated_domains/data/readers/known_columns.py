@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, listing, nearest
+from gated_domains.data.errors import DataError, RowError, listing, nearest
 from gated_domains.data.matching import places_of
 from gated_domains.data.readers.cells import as_days, as_levels, as_numbers, is_date, is_number, number
 from gated_domains.data.tables import Categories, Column, Numbers
@@ -23,18 +23,25 @@ if TYPE_CHECKING:
 class KnownColumn:
     """A column of training: names, with the ``levels`` a model knows, or numbers (``levels`` None), or ``dates``.
 
-    ``words`` stood among its numbers, and counted as missing; so they do now.
+    ``words`` stood among its numbers, and counted as missing; so they do now. ``may_be_empty``: whether the model takes
+    a row of which nothing is known here.
     """
 
     name: str
     levels: tuple[str, ...] | None = None
     dates: bool = False
     words: tuple[str, ...] = ()
+    may_be_empty: bool = True
+
+    @property
+    def emptiness(self) -> str:
+        """What is noted where no cell of the column is filled in."""
+        return f"column {self.name!r} is empty; all its values count as missing"
 
     def read(self, values: pa.ChunkedArray, notes: list[str]) -> Column:
         """The column as it stands in a new table."""
         if values.null_count == len(values):
-            notes.append(f"column {self.name!r} is empty; all its values count as missing")
+            notes.append(self.emptiness)
         if self.levels is not None:
             return self._names(values, self.levels, notes)
         return Numbers(self.name, self._numbers(values), dates=self.dates)
@@ -61,12 +68,17 @@ class KnownColumn:
         parsed = np.array([*(_day(level) if self.dates else number(level) for level in levels), np.nan])
         odd = np.isnan(parsed) & [*(level not in self.words for level in levels), False]
         if odd[codes].any():
-            row = int(np.argmax(odd[codes]))
-            raise DataError(
-                f"column {self.name!r} held {'dates' if self.dates else 'numbers'} in training, but holds "
-                f"{levels[codes[row]][:40]!r} in row {row}, counting from 0 (such rows: {int(odd[codes].sum()):,}); "
-                "mend the cell, or empty it if nothing is known"
-            )
+            first = int(np.argmax(odd[codes]))
+            found = levels[codes[first]][:40]
+            cure = "mend the cell, or empty it if nothing is known" if self.may_be_empty else "mend the cell"
+
+            def say(row: int, count: int, of: int) -> str:
+                return (
+                    f"column {self.name!r} held {'dates' if self.dates else 'numbers'} in training, but holds "
+                    f"{found!r} in row {row}, counting from 0 (such rows: {count:,}); {cure}"
+                )
+
+            raise RowError(say, row=first, count=int(odd[codes].sum()), of=len(codes), column=self.name)
         return np.asarray(parsed[codes], np.float64)
 
 
@@ -77,9 +89,11 @@ def read_known(table: pa.Table, known: Sequence[KnownColumn], notes: list[str]) 
     if absent:
         spare = [name for name in names if name not in {column.name for column in known}]
         hints = "".join(_hints(absent, spare))
+        fill = all(column.may_be_empty for column in known)
+        cure = "Where nothing is known of one, add it with empty cells" if fill else "Add them; none may be empty"
         raise DataError(
             f"columns that the model was trained on are missing: {listing(absent)}{hints}; there are "
-            f"{listing(names, 60)}. Where nothing is known of one, add it with empty cells"
+            f"{listing(names, 60)}. {cure}"
         )
     return [column.read(table.column(column.name), notes) for column in known]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, first_line, listing, naming
+from gated_domains.data.errors import DataError, RowError, first_line, listing, naming
 from gated_domains.data.inputs import Inputs
 from gated_domains.data.molecules.inputs import read_molecules
 from gated_domains.data.molecules.scaffolds import SCAFFOLD
@@ -69,7 +69,7 @@ def check_reading(reading: Reading) -> None:
         reading.refuse_all_but(*OPTIONS, what="a table of molecules")
 
 
-def samples_in(table: pa.Table, reading: Reading) -> Samples:
+def samples_in(table: pa.Table, reading: Reading, *, start: int = 0) -> Samples:
     """The texts or molecules of a table; with ``--domain scaffold``, and no column called so, their scaffolds."""
     name = input_column(reading)
     if reading.text is not None:
@@ -78,7 +78,9 @@ def samples_in(table: pa.Table, reading: Reading) -> Samples:
     smiles = [(written or "").strip() for written in table.column(name).cast("string").to_pylist()]
     with_scaffolds = by_scaffold(table.column_names, reading)
     try:
-        found = read_molecules(smiles, form=reading.form, scaffolds=with_scaffolds)
+        found = read_molecules(smiles, form=reading.form, scaffolds=with_scaffolds, start=start)
+    except RowError as error:
+        raise error.led_by(f"column {name!r}: ") from error
     except DataError as error:
         raise DataError(f"column {name!r}: {error}") from error
     return Samples(found.inputs, found.notes, found.scaffolds, found.scaffold_names)

@@ -9,8 +9,9 @@ import io
 import lzma
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ _BLOCK = 1 << 22
 
 def is_table_file(path: Path) -> bool:
     """Whether the name is that of a table: ``.csv``, ``.csv.gz``, ``.parquet``, ..."""
-    return _bare_suffix(path) in CSV_SUFFIXES + PARQUET_SUFFIXES
+    return bare_suffix(path) in CSV_SUFFIXES + PARQUET_SUFFIXES
 
 
 def read_table_file(path: Path, *, text: Iterable[str] = ()) -> pa.Table:
@@ -46,14 +47,19 @@ def read_table_file(path: Path, *, text: Iterable[str] = ()) -> pa.Table:
     The ``text`` columns of a CSV are kept as they are written, though they may look like numbers or dates.
     """
     with decoding(path):
-        table = _read_parquet(path) if _bare_suffix(path) in PARQUET_SUFFIXES else _read_csv(path, text)
-    names = [name.strip() or f"column {place}" for place, name in enumerate(table.column_names)]
+        table = _read_parquet(path) if bare_suffix(path) in PARQUET_SUFFIXES else _read_csv(path, text)
+    return table.rename_columns(plain_names(path, table.column_names, rows=table.num_rows))
+
+
+def plain_names(path: Path, written: list[str], *, rows: int) -> list[str]:
+    """The names of columns, stripped; refused where two are the same, or where no rows follow them."""
+    names = [name.strip() or f"column {place}" for place, name in enumerate(written)]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DataError(f"{path}: two columns are called {repeated[0]!r}; give each its own name")
-    if table.num_rows == 0:
+    if rows == 0:
         raise DataError(f"{path}: there is a header ({listing(names)}) but no rows")
-    return table.rename_columns(names)
+    return names
 
 
 def _read_parquet(path: Path) -> pa.Table:
@@ -63,9 +69,12 @@ def _read_parquet(path: Path) -> pa.Table:
     with _opened(path) as file:
         # Parquet is read from its end: what is compressed once more must be unpacked first.
         table = pq.read_table(pa.BufferReader(file.read()) if path.suffix.lower() in COMPRESSED_SUFFIXES else file)
-    # pandas keeps its row labels as a column of this name.
-    kept = [name for name in table.column_names if not re.fullmatch(r"__index_level_\d+__", name)]
-    return table.select(kept)
+    return table.select(without_row_labels(table.column_names))
+
+
+def without_row_labels(names: list[str]) -> list[str]:
+    """Columns less those that pandas keeps its row labels in."""
+    return [name for name in names if not re.fullmatch(r"__index_level_\d+__", name)]
 
 
 def _read_csv(path: Path, text: Iterable[str]) -> pa.Table:
@@ -90,22 +99,10 @@ def _parsed(
 ) -> pa.Table:
     from pyarrow import csv as arrow_csv
 
-    missing = [*arrow_csv.ConvertOptions().null_values, *_ALSO_MISSING]
-
-    names = dict.fromkeys([*_codes(head, encoding, separator), *text], "string")
+    form = CsvForm.of(head, encoding, separator, decimal_point, text=text)
 
     def read(file: object, *, threads: bool = True, types: dict[str, pa.DataType] | None = None) -> pa.Table:
-        return arrow_csv.read_csv(
-            file,
-            read_options=arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK, encoding=encoding),
-            parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                null_values=missing,
-                strings_can_be_null=True,
-                decimal_point=decimal_point,
-                column_types={**(types or {}), **names},
-            ),
-        )
+        return arrow_csv.read_csv(file, **form.options(threads=threads, types=types))
 
     try:
         types = _likely_types(head, read)
@@ -116,8 +113,7 @@ def _parsed(
         with _opened(path) as file:
             return read(file)
     except UnicodeDecodeError as error:
-        found = f"byte {error.object[error.start]:#04x} is no letter"
-        raise DataError(f"{path}: {found} in UTF-8, UTF-16 or Windows-1252; save the file as UTF-8") from error
+        raise no_letter(path, error) from error
     except ValueError as error:
         if "Expected" not in str(error):
             raise
@@ -126,7 +122,60 @@ def _parsed(
             with _opened(path) as file:
                 return read(file, threads=False)
         except ValueError as exact:
-            raise DataError(f"{path}: {first_line(exact)}; every row must have as many cells as the header") from exact
+            raise odd_row(path, exact) from exact
+
+
+def no_letter(path: Path, error: UnicodeDecodeError) -> DataError:
+    """A byte that stands for nothing in the encoding of the file."""
+    found = f"byte {error.object[error.start]:#04x} is no letter"
+    return DataError(f"{path}: {found} in UTF-8, UTF-16 or Windows-1252; save the file as UTF-8")
+
+
+def odd_row(path: Path, error: ValueError) -> DataError:
+    """A row with more or fewer cells than the header."""
+    return DataError(f"{path}: {first_line(error)}; every row must have as many cells as the header")
+
+
+@dataclass(frozen=True)
+class CsvForm:
+    """How a CSV file is written, and the columns of it that are ``names``, whatever they look like."""
+
+    encoding: str
+    separator: str
+    decimal_point: str
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, head: bytes, encoding: str, separator: str, decimal_point: str, *, text: Iterable[str]) -> CsvForm:
+        """The form, with the columns of codes such as 007 among the names."""
+        return cls(encoding, separator, decimal_point, (*_codes(head, encoding, separator), *text))
+
+    @classmethod
+    def found(cls, path: Path, *, text: Iterable[str], encoding: str | None = None) -> CsvForm:
+        """The form of a file, told by its head but for an ``encoding`` that is known better."""
+        with unpacked(path) as file:
+            head = file.read(_HEAD)
+        told, *rest = _sniff(path, head)
+        return cls.of(head, encoding or told, *rest, text=text)
+
+    def options(
+        self, *, threads: bool = True, types: Mapping[str, pa.DataType] | None = None, skipped: int = 0
+    ) -> dict[str, Any]:
+        """What Arrow is told; ``types`` of columns where they are known, and rows to be ``skipped``."""
+        from pyarrow import csv as arrow_csv
+
+        return {
+            "read_options": arrow_csv.ReadOptions(
+                use_threads=threads, block_size=_BLOCK, encoding=self.encoding, skip_rows_after_names=skipped
+            ),
+            "parse_options": arrow_csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+            "convert_options": arrow_csv.ConvertOptions(
+                null_values=[*arrow_csv.ConvertOptions().null_values, *_ALSO_MISSING],
+                strings_can_be_null=True,
+                decimal_point=self.decimal_point,
+                column_types={**(types or {}), **dict.fromkeys(self.names, "string")},
+            ),
+        }
 
 
 def _codes(head: bytes, encoding: str, separator: str) -> list[str]:
@@ -215,7 +264,7 @@ class _Bounded(io.RawIOBase):
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The file's bytes, uncompressed as they are read."""
-    with _unpacked(path) as stream:
+    with unpacked(path) as stream:
         if path.suffix.lower() in COMPRESSED_SUFFIXES:
             yield io.BufferedReader(_Bounded(stream, path), _BLOCK)
         else:
@@ -223,7 +272,8 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[Any]:
+def unpacked(path: Path) -> Iterator[Any]:
+    """The file's bytes, uncompressed as they are read, however many they are."""
     suffix = path.suffix.lower()
     if suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -248,5 +298,6 @@ def _unpacked(path: Path) -> Iterator[Any]:
             yield file
 
 
-def _bare_suffix(path: Path) -> str:
+def bare_suffix(path: Path) -> str:
+    """The suffix, less that of a compression."""
     return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED_SUFFIXES else path.suffix.lower()
