@@ -12,6 +12,10 @@ _HOMES = {
     "CosineGate": "gated_domains.layer",
     "DomainBatch": "gated_domains.data",
     "DomainDataset": "gated_domains.data",
+    "ERMClassifier": "gated_domains.estimators",
+    "ERMRegressor": "gated_domains.estimators",
+    "GDUClassifier": "gated_domains.estimators",
+    "GDURegressor": "gated_domains.estimators",
     "GateStream": "gated_domains.layer",
     "GateWarning": "gated_domains.common.health",
     "GatedDomainUnits": "gated_domains.layer",
@@ -19,10 +23,12 @@ _HOMES = {
     "InnerProducts": "gated_domains.layer",
     "MMDGate": "gated_domains.layer",
     "ProjectionGate": "gated_domains.layer",
+    "export_model": "gated_domains.export",
     "fit_head": "gated_domains.backbones",
     "gate_norms": "gated_domains.backbones",
     "hold_outs": "gated_domains.data",
     "load_data": "gated_domains.data",
+    "load_estimator": "gated_domains.estimators",
     "model_head": "gated_domains.backbones",
     "renew_coverage": "gated_domains.backbones",
     "replace_head": "gated_domains.backbones",
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
     from gated_domains.backbones import fit_head, gate_norms, model_head, renew_coverage, replace_head
     from gated_domains.choose import suggest_num_bases, suggest_sigma
     from gated_domains.data import DomainBatch, DomainDataset, hold_outs, load_data
+    from gated_domains.estimators import ERMClassifier, ERMRegressor, GDUClassifier, GDURegressor, load_estimator
+    from gated_domains.export import export_model
     from gated_domains.layer import (
         CosineGate,
         GatedDomainUnits,
@@ -49,6 +57,10 @@ __all__ = [
     "CosineGate",
     "DomainBatch",
     "DomainDataset",
+    "ERMClassifier",
+    "ERMRegressor",
+    "GDUClassifier",
+    "GDURegressor",
     "GateStream",
     "GateWarning",
     "GatedDomainUnits",
@@ -57,10 +69,12 @@ __all__ = [
     "MMDGate",
     "ProjectionGate",
     "__version__",
+    "export_model",
     "fit_head",
     "gate_norms",
     "hold_outs",
     "load_data",
+    "load_estimator",
     "model_head",
     "renew_coverage",
     "replace_head",

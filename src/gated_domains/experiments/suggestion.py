@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from gated_domains.choose import NumBasesCurve, SigmaSuggestion, suggest_num_bases, suggest_sigma
 from gated_domains.data.errors import DataError, listing

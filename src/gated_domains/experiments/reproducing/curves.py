@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from gated_domains.backbones.finding import evaluating
 from gated_domains.choose import NumBasesCurve, suggest_num_bases

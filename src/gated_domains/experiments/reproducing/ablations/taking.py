@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from gated_domains.choose import suggest_num_bases
 from gated_domains.data.splits import HoldOut

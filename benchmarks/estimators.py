@@ -1,0 +1,123 @@
+"""What fitting an estimator costs beside scikit-learn's logistic regression: time and memory, in one run.
+
+Every row is fitted in a process of its own, one after the other, on the same made embeddings of several domains; the
+peak of memory is that of the process while it fits, with Python, torch and the data themselves in it.
+
+    python benchmarks/estimators.py [--rows 100000] [--columns 1024] [--save estimators_2cpu]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CLASSES, DOMAINS = 10, 4
+RESULTS = Path(__file__).parent / "results"
+
+
+def embeddings(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Classes that lie apart, in domains that are shifted against each other."""
+    rng = np.random.default_rng(seed)
+    labels, domains = rng.integers(0, CLASSES, rows), rng.integers(0, DOMAINS, rows)
+    centres = 0.15 * rng.standard_normal((CLASSES, columns), np.float32)
+    shifts = 0.5 * rng.standard_normal((DOMAINS, columns), np.float32)
+    values = np.empty((rows, columns), np.float32)
+    for start in range(0, rows, 4096):
+        part = slice(start, min(start + 4096, rows))
+        noise = rng.standard_normal((part.stop - start, columns), np.float32)
+        values[part] = centres[labels[part]] + shifts[domains[part]] + noise
+    return values, labels
+
+
+def estimators(bases: int) -> dict[str, Callable[[], Any]]:
+    """What is fitted, by name."""
+    from sklearn.linear_model import LogisticRegression
+
+    from gated_domains import ERMClassifier, GDUClassifier
+
+    return {
+        "LogisticRegression(saga, max_iter=20)": lambda: LogisticRegression(solver="saga", max_iter=20),
+        "ERMClassifier": lambda: ERMClassifier(random_state=0),
+        f"GDUClassifier(num_bases={bases})": lambda: GDUClassifier(num_bases=bases, random_state=0),
+        f"GDUClassifier(num_bases={bases}, learn_bases=True)": lambda: GDUClassifier(
+            num_bases=bases, learn_bases=True, random_state=0
+        ),
+        "GDUClassifier()": lambda: GDUClassifier(random_state=0),
+    }
+
+
+def fit_one(name: str, folder: Path, bases: int) -> dict[str, float]:
+    """Fit one of them to what lies in a folder."""
+    import resource
+    import warnings
+
+    warnings.simplefilter("ignore")
+    made = estimators(bases)[name]()  # imports come before the clock starts
+    values, labels = np.load(folder / "X.npy"), np.load(folder / "y.npy")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    start = time.perf_counter()
+    made.fit(values, labels)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    some = slice(0, 5_000)
+    return {
+        "seconds": seconds,
+        "peak": peak,
+        "grown": peak - before,
+        "data": float(values.nbytes),
+        "score": float(made.score(values[some], labels[some])),
+    }
+
+
+def shown(found: dict[str, dict[str, float]]) -> str:
+    """The table."""
+    base = next(iter(found.values()))["seconds"]
+    lines = ["| | s | against saga | peak of the process / data | grown while fitting / data | accuracy (seen) |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, row in found.items():
+        lines.append(
+            f"| `{name}` | {row['seconds']:.1f} | {row['seconds'] / base:.2f} x | {row['peak'] / row['data']:.2f} x | "
+            f"{row['grown'] / row['data']:.2f} x | {100 * row['score']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--columns", type=int, default=1_024)
+    parser.add_argument("--bases", type=int, default=10)
+    parser.add_argument("--save", help="name of a file under results/")
+    parser.add_argument("--one", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.one:
+        print(json.dumps(fit_one(chosen.one[0], Path(chosen.one[1]), chosen.bases)))
+        return
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        values, labels = embeddings(chosen.rows, chosen.columns)
+        np.save(Path(place) / "X.npy", values)
+        np.save(Path(place) / "y.npy", labels)
+        print(f"{chosen.rows:,} x {chosen.columns:,} in float32, {CLASSES} classes, {platform.processor() or 'CPU'}")
+        for name in estimators(chosen.bases):
+            command = [sys.executable, __file__, "--bases", str(chosen.bases), "--one", name, place]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            found[name] = json.loads(done.stdout.splitlines()[-1])
+            print(f"{name}: {found[name]['seconds']:.1f} s", flush=True)
+    print(shown(found))
+    if chosen.save:
+        RESULTS.joinpath(f"{chosen.save}.json").write_text(json.dumps({"arguments": vars(chosen), **found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
