@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gated_domains.cli import apply, compare, data, report, reproduce, suggest, train
+from gated_domains.cli import apply, compare, data, export, report, reproduce, suggest, train
 from gated_domains.data.errors import DataError, explain
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("compare")(compare.compare)
 app.command("train")(train.train)
 app.command("evaluate")(apply.evaluate)
 app.command("predict")(apply.predict)
+app.command("export")(export.export)
 app.command("report")(report.report)
 app.command("suggest")(suggest.suggest)
 app.add_typer(data.app, name="data")
