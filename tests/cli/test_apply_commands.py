@@ -11,9 +11,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from gated_domains.applying import writing
+from gated_domains.data import blocks
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
-from gated_domains.experiments import applying
 from gated_domains.experiments.recipe import DataSettings
 from gated_domains.experiments.run_folder import RunFolder
 from made_runs import Done, assert_refused, call, changed, recipe, runner, table
@@ -149,11 +150,16 @@ def test_wrong_columns_are_refused_and_nothing_is_written(run, new):
 def test_a_fault_on_the_way_leaves_nothing_half_written(run, new, monkeypatch):
     Path("predictions.csv").write_text("old")
 
-    def full(table: object, path: Path) -> None:
-        path.write_text("half")
-        raise OSError(28, "No space left on device")
+    class Full:
+        def __init__(self, path: Path, schema: object) -> None:
+            path.write_text("half")
 
-    monkeypatch.setattr(applying.pyarrow.csv, "write_csv", full)
+        def write_table(self, table: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(writing.pyarrow.csv, "CSVWriter", Full)
     refused_and_old_left(call("predict", run.path, new), "predictions.csv: the disk is full")
 
 
@@ -174,6 +180,47 @@ def test_a_damaged_or_unfinished_run_is_refused_with_the_cure(run, new):
     (spoilt / "result.json").unlink()
     assert_refused(call("predict", spoilt, new), "is not finished: 2 epochs are done", "start the same command")
     assert not Path("predictions.csv").exists()
+
+
+def test_several_files_go_into_one_table_with_the_name_of_each(run):
+    files = [table(Path("a.csv"), 20, start=150), table(Path("b.csv"), 12, start=300)]
+    done = call("predict", run.path, *files)
+    assert done.code == 0, done
+    found = pyarrow.csv.read_csv("predictions.csv")
+    assert found.column_names[:4] == ["row", "file", "domain", "prediction"]
+    assert found.column("row").to_pylist() == [*range(20), *range(12)]
+    assert found.column("file").to_pylist() == ["a.csv"] * 20 + ["b.csv"] * 12
+    assert done.out.splitlines()[-1] == "wrote predictions.csv (32 rows of 2 files)"
+    assert_refused(call("predict", run.path, *files, "--out", "b.csv"), "b.csv holds the data themselves")
+
+
+def test_gates_may_look_at_a_batch_or_at_a_stream(run, runs, new):
+    gates = {}
+    for by in ("sample", "batch", "stream"):
+        assert call("predict", run.path, new, "--gates", by).code == 0
+        gates[by] = set(pyarrow.csv.read_csv("predictions.csv").column("gate 1").to_pylist())
+    assert len(gates["sample"]) > 5
+    assert len(gates["batch"]) == len(gates["stream"]) == 1
+    assert call("predict", run.path, new, "--gates", "stream", "--window", 4).code == 0
+    assert set(pyarrow.csv.read_csv("predictions.csv").column("gate 1").to_pylist()) != gates["stream"]
+    assert call("predict", run.path, new, "--gates", "stream", "--half-life", 2).code == 0
+    assert set(pyarrow.csv.read_csv("predictions.csv").column("gate 1").to_pylist()) != gates["stream"]
+    assert_refused(call("predict", run.path, new, "--half-life", 2), "a half-life of 2 rows is for gates of a stream")
+    assert_refused(call("predict", run.path, new, "--gates", "stream", "--half-life", 0), "half_life")
+    assert_refused(call("predict", run.path, new, "--gates", "streams"), "not at 'streams'", "did you mean 'stream'")
+    assert_refused(call("predict", run.path, new, "--window", 4), "a window of 4 rows is for gates of a stream")
+    assert_refused(call("predict", runs["erm"].path, new, "--gates", "batch"), "ERM has no gates")
+
+
+def test_a_large_file_is_predicted_in_parts_and_says_the_same(run, monkeypatch):
+    path = table(Path("large.csv"), 3_000, start=150)
+    assert call("predict", run.path, path, "--out", "whole.csv").code == 0
+    monkeypatch.setattr(blocks, "LARGE", 1)
+    monkeypatch.setattr(blocks, "_MOST_ELSE", 1024)
+    done = call("predict", run.path, path, "--out", "parts.csv")
+    assert done.code == 0, done
+    assert Path("parts.csv").read_text() == Path("whole.csv").read_text()
+    assert "predicting rows" in done.err
 
 
 # -- evaluate ----------------------------------------------------------------------------------------------------------

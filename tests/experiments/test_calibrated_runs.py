@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gated_domains.applying.of_run import predict_new
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features
 from gated_domains.data.new_data import NewData
 from gated_domains.evaluation import tempered
-from gated_domains.experiments.applying import predict_new
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.result import TEST, VALIDATION
 from made_runs import changed, digest, numbers, recipe, runner, vectors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -12,16 +12,28 @@ from rich.table import Table
 from rich.text import Text
 
 from gated_domains.cli.options import DataDir, What, takes_reading
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.readers.reading import Reading
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or the first letters of it.")]
+if TYPE_CHECKING:
+    from gated_domains.applying.predictor import GatesBy
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="The folder of a run (or the first letters of it) or of a saved estimator, or an .onnx file.",
+    ),
+]
+Files = Annotated[
+    list[str], typer.Argument(metavar="FILES...", help="Data like those of training: files, folders, names, cards.")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
 @takes_reading
 def evaluate(
-    run: Run,
+    model: Model,
     what: What,
     reading: Reading,
     data_dir: DataDir = None,
@@ -29,18 +41,16 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
 ) -> None:
     """Score a trained model on data with targets: by domain, their mean and the worst."""
+    from gated_domains.applying.of_run import RunPredictor
+    from gated_domains.applying.opening import open_model
+    from gated_domains.applying.scoring import score_new
     from gated_domains.data.like import read_like
-    from gated_domains.experiments.applying import predict_new, score_new
-    from gated_domains.experiments.model import Model
-    from gated_domains.experiments.run_folder import open_run
     from gated_domains.training.engine import Hardware
 
-    folder = open_run(run)
-    model = Model.load(folder.path)
-    data = read_like(what, model.schema, targets=True, reading=reading, data_dir=data_dir)
-    predicted = predict_new(model, data, device=Hardware(device=device).accelerator)
-    scores = score_new(data, predicted)
-    seen = folder.result()["sources"]
+    predictor = open_model(model, device=Hardware(device=device).accelerator)
+    data = read_like(what, predictor.schema, targets=True, reading=reading, data_dir=data_dir)
+    scores = score_new(data, predictor.predict(data))
+    seen = predictor.sources if isinstance(predictor, RunPredictor) else []
     if as_json:
         print(json.dumps({**scores.as_json(), "mean": scores.mean, "worst": scores.worst, "rows": len(data)}, indent=1))
         return
@@ -61,37 +71,62 @@ def evaluate(
 
 @takes_reading
 def predict(
-    run: Run,
-    what: What,
+    model: Model,
+    files: Files,
     reading: Reading,
     out: Annotated[Path, typer.Option(help="The table to write (.csv or .parquet).")] = Path("predictions.csv"),
+    gates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sample|batch|stream",
+            help="What gates look at: each sample, a batch of one domain of one file, or a stream of rows. "
+            "By default as the model was trained to predict.",
+        ),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Rows that gates of a stream are of; 256 by default.", min=1)
+    ] = None,
+    half_life: Annotated[
+        float | None, typer.Option(help="Rows after which one in a stream weighs half as much; none by default.")
+    ] = None,
     data_dir: DataDir = None,
     device: Device = "cpu",
 ) -> None:
-    """Predict on new data; targets are not needed. Writes prediction, probabilities, novelty, coverage and gates."""
-    from gated_domains.data.like import read_like
-    from gated_domains.experiments.applying import predict_new, prediction_table, predictions_path, write_table
-    from gated_domains.experiments.model import Model
-    from gated_domains.experiments.run_folder import open_run
+    """Predict on new data of any size; targets are not needed.
+
+    Writes prediction, probabilities, novelty, coverage and gates, a line a row; of several files with the name of each.
+    """
+    from gated_domains.applying.opening import open_model
+    from gated_domains.applying.predicting import check_paths, predict_files
     from gated_domains.training.engine import Hardware
 
-    predictions_path(out)
-    if out.exists() and Path(what).exists() and out.samefile(what):
-        raise DataError(f"{out} holds the data themselves; write the predictions elsewhere (--out)")
-    model = Model.load(open_run(run).path)
-    data = read_like(what, model.schema, targets=False, reading=reading, data_dir=data_dir)
-    predicted = predict_new(model, data, device=Hardware(device=device).accelerator)
-    write_table(prediction_table(data, predicted), out)
+    check_paths(files, out)
+    on = Hardware(device=device).accelerator
+    predictor = open_model(model, device=on, gates=_gates(gates), window=window, half_life=half_life)
+    done = predict_files(predictor, files, out, reading=reading, data_dir=data_dir)
     console = Console()
-    if predicted.coverage is not None:
+    if done.with_coverage:
         console.print(
-            f"coverage: {predicted.coverage.mean():.0%} on average (100%: like the training data); "
-            f"{(predicted.coverage == 0).mean():.0%} of the rows are unlike anything seen",
+            f"coverage: {done.covered / done.with_coverage:.0%} on average (100%: like the training data); "
+            f"{done.unlike / done.with_coverage:.0%} of the rows are unlike anything seen",
             highlight=False,
         )
-    for note in data.notes:
+    for note in done.few_notes():
         console.print(Text(f"note: {note}"))
-    console.print(Text(f"wrote {out} ({len(data):,} rows)"), soft_wrap=True)
+    of_files = f" of {len(files):,} files" if len(files) > 1 else ""
+    console.print(Text(f"wrote {out} ({done.rows:,} rows{of_files})"), soft_wrap=True)
+
+
+def _gates(written: str | None) -> GatesBy | None:
+    from gated_domains.applying.predictor import GatesBy
+
+    known: tuple[GatesBy, ...] = get_args(GatesBy)
+    found = next((gates for gates in known if gates == written), None)
+    if written is not None and found is None:
+        raise DataError(
+            f"gates look at a sample, a batch or a stream, not at {written!r}{did_you_mean(written, known)}"
+        )
+    return found
 
 
 def _seen(name: str, sources: list[str]) -> str:

@@ -10,19 +10,16 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from gated_domains.applying.of_run import predict_new
+from gated_domains.applying.scoring import score_new
+from gated_domains.applying.tables import prediction_table
+from gated_domains.applying.writing import predictions_path, write_table
 from gated_domains.data import files
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features
 from gated_domains.data.new_data import NewData
-from gated_domains.experiments.applying import (
-    predict_new,
-    prediction_table,
-    predictions_path,
-    score_new,
-    write_table,
-)
+from gated_domains.evaluation.predicted import Predicted
 from gated_domains.experiments.model import Model
-from gated_domains.training.predicting import Predicted
 from made_runs import recipe, runner, vectors
 
 

@@ -1,0 +1,1 @@
+"""A shipped model on new data: a run folder, a saved estimator, an ONNX file."""

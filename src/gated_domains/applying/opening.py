@@ -1,0 +1,85 @@
+"""A shipped model of any kind, by where it lies. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gated_domains.applying.of_run import RunPredictor
+from gated_domains.applying.predictor import GatesBy, Predictor
+from gated_domains.data.errors import DataError
+from gated_domains.data.files import expanded
+from gated_domains.experiments.run_folder import open_run
+from gated_domains.layer.stream import GateStream
+
+WINDOW = 256
+"""Rows of a stream that gates are of, unless another number is asked for."""
+ESTIMATOR = "estimator.json"
+PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".pt2")
+_KNOWN = "the folder of a run, that of a saved estimator, or an .onnx file"
+_PICKLED = (
+    "holds pickled Python, which could run anything and is never loaded; "
+    "save with estimator.save(...) or export to ONNX"
+)
+
+
+def open_model(
+    path: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    gates: GatesBy | None = None,
+    window: int | None = None,
+    half_life: float | None = None,
+) -> Predictor:
+    """The model in a run's folder (or one that begins with these letters), of a saved estimator, or in an ONNX file.
+
+    ``gates`` None: as the model was made to predict. ``window``: rows of a stream that gates are of, and
+    ``half_life``: rows after which one weighs half as much.
+    """
+    if not os.fspath(path):
+        raise DataError(f"no model is named; give {_KNOWN}")
+    path = expanded(path)
+    chosen = {"window": window, "half-life": half_life}
+    said = [f"a {name} of {value:g} rows" for name, value in chosen.items() if value is not None]
+    if said and gates != "stream":
+        raise DataError(f"{said[0]} is for gates of a stream; add --gates stream, or leave it out")
+    kind = _kind(path)
+    if kind == "run":
+        by = _stream(window, half_life) if gates == "stream" else gates
+        return RunPredictor.of(open_run(path), device=device, gates=by)
+    if kind == "onnx":
+        from gated_domains.applying.of_onnx import OnnxPredictor
+
+        return OnnxPredictor(path, gates=gates)
+    from gated_domains.applying.of_estimator import EstimatorPredictor
+
+    return EstimatorPredictor(path, device=device, gates=gates, stream=_stream(window, half_life))
+
+
+def _stream(window: int | None, half_life: float | None) -> GateStream:
+    try:
+        return GateStream(window or WINDOW, half_life=half_life)
+    except ValueError as error:
+        raise DataError(f"gates of a stream: {error}") from error
+
+
+def _kind(path: Path) -> str:
+    """What lies there, as far as names tell; refused where it is none of those known."""
+    if path.is_dir():
+        if (path / ESTIMATOR).is_file():
+            return "estimator"
+        inside = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+        if not inside:
+            raise DataError(f"{path} is an empty folder; give {_KNOWN}")
+        if all(entry.suffix.lower() in PICKLES for entry in inside):
+            raise DataError(f"{path} {_PICKLED}")
+        return "run"
+    if path.suffix.lower() in PICKLES:
+        raise DataError(f"{path} {_PICKLED}" if path.exists() else f"{path}: there is no such file; give {_KNOWN}")
+    if path.suffix.lower() == ".onnx":
+        if not path.is_file():
+            raise DataError(f"{path}: there is no such file; check the spelling")
+        return "onnx"
+    if path.exists():
+        raise DataError(f"{path} is no model; give {_KNOWN}")
+    return "run"  # its first letters, perhaps
