@@ -43,11 +43,13 @@ lint: $(VENV)/ready  ## style, spelling, import direction
 types: $(VENV)/ready  ## mypy, strict
 	$(RUN)/mypy
 
-bench: $(VENV)/ready $(EXTRAS_VENV)/ready  ## what the layer costs, in PyTorch and in Keras; a step of each method; reading data
+bench: $(VENV)/ready $(EXTRAS_VENV)/ready  ## what layer, methods, reading data, exported models and estimators cost
 	$(RUN)/python benchmarks/layer.py
 	$(EXTRAS_VENV)/bin/python benchmarks/keras_layer.py
 	$(RUN)/python benchmarks/methods.py
 	$(RUN)/python benchmarks/loading.py
+	$(EXTRAS_VENV)/bin/python benchmarks/export.py
+	$(RUN)/python benchmarks/estimators.py
 
 format: $(VENV)/ready  ## put files into shape
 	$(RUN)/ruff check --fix .
@@ -65,5 +67,5 @@ $(VENV)/ready: pyproject.toml
 $(EXTRAS_VENV)/ready: pyproject.toml
 	@echo "setting up $(EXTRAS_VENV) (a few minutes, once)"
 	$(PYTHON) -m venv $(EXTRAS_VENV)
-	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune,keras,track]' timm tensorflow-cpu jax playwright
+	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune,keras,track,onnx,lightning,hf]' timm tensorflow-cpu jax playwright
 	@touch $@
