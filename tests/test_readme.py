@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from gated_domains import GatedDomainUnits, model_head
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+SKLEARN, HEAD, *OTHERS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+REAL_PACS = Path(__file__).parents[2] / "shared" / "data" / "pacs_efflite0_feats.npz"
 
 
 class Block(nn.Module):
@@ -51,10 +53,52 @@ def world():
     return {"model": ResNet(), "loader": loader, "images": images, "labels": labels}
 
 
+@pytest.fixture
+def pacs(tmp_path, monkeypatch) -> Path:
+    """A folder with the file that the README reads: a part of the real features, else made ones."""
+    rng = np.random.default_rng(0)
+    if REAL_PACS.is_file():
+        with np.load(REAL_PACS) as arrays:
+            kept = {name: arrays[name][::20] for name in ("features", "labels", "domains")}
+        kept["features"] = kept["features"][:, :40]
+    else:
+        labels, domains = np.arange(400) % 7, np.arange(400) // 100
+        kept = {"features": rng.normal(size=(400, 32)) + 2 * np.eye(32)[labels], "labels": labels, "domains": domains}
+    np.savez(tmp_path / REAL_PACS.name, **kept)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scores_printed(words: str) -> np.ndarray:
+    """A row a model, a column a domain left out."""
+    return np.array([[float(number) for number in re.findall(r"\d\.\d*", line)] for line in words.splitlines()])
+
+
+@pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
+def test_ten_lines_of_scikit_learn_leave_every_domain_out(pacs, capsys):
+    lines = [line for line in SKLEARN.splitlines() if line]
+    assert len(lines) <= 10
+    exec(SKLEARN, {})
+    found = scores_printed(capsys.readouterr().out)
+    assert found.shape == (3, 4)
+    assert (found.mean(1) > 1.5 / 7).all()  # better than chance
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL_PACS.is_file(), reason="real data (../shared/data) are not here")
+def test_the_table_of_the_readme_is_what_these_lines_print(monkeypatch, capsys):
+    monkeypatch.chdir(REAL_PACS.parent)
+    exec(SKLEARN, {})
+    rows = re.findall(r"^\| `(?:Logistic|ERM|GDU)[^|]*\|([^\n]*)\|$", README, flags=re.MULTILINE)
+    table = np.array([[float(cell) for cell in row.split("|")[:4]] for row in rows])
+    assert table.shape == (3, 4)
+    np.testing.assert_allclose(100 * scores_printed(capsys.readouterr().out), table, atol=0.6)
+
+
 def test_the_first_lines_replace_the_head_of_a_resnet_and_train_it(world):
-    lines = [line for line in BLOCKS[0].splitlines() if line and not line.startswith(("import", "from"))]
+    lines = [line for line in HEAD.splitlines() if line and not line.startswith(("import", "from"))]
     assert len(lines) <= 12
-    exec(BLOCKS[0], world)
+    exec(HEAD, world)
     model, head = world["model"], world["head"]
     assert isinstance(model.fc, GatedDomainUnits)
     assert model_head(model) is head
@@ -68,9 +112,9 @@ def test_the_first_lines_replace_the_head_of_a_resnet_and_train_it(world):
 
 def test_the_other_blocks_run(world, monkeypatch):
     mpl.use("Agg")
-    exec(BLOCKS[0], world)
+    exec(HEAD, world)
     world |= {"features": torch.randn(60, 2048), "style": torch.randn(60, 2048), "y": torch.arange(60) % 10}
-    for block in BLOCKS[1:]:
+    for block in OTHERS:
         exec(block, world)
     assert world["out"].prediction.shape == (60, 10)
     assert world["loss"].requires_grad
