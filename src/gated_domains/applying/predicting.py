@@ -25,6 +25,7 @@ from gated_domains.data.readers.reading import Reading
 from gated_domains.evaluation.predicted import Predicted
 
 _MANY = 20  # files, from which on they are counted for whoever waits
+_LONG = 4_096  # rows, from which on a slow model keeps somebody waiting
 
 
 @dataclass
@@ -121,7 +122,7 @@ def _counted(files: Sequence[Any]) -> AbstractContextManager[Any]:
 
 
 def _watched(blocks: Blocks, name: str | None) -> AbstractContextManager[Any]:
-    """A bar over the rows of what is read in parts: only that takes long."""
-    if blocks.in_parts:
+    """A bar over the rows of what is read in parts, or has many: only that takes long."""
+    if blocks.in_parts or blocks.rows >= _LONG:
         return progress(f"predicting {name or 'rows'}", blocks.rows)
     return nullcontext(lambda steps: None)
