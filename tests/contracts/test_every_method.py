@@ -57,7 +57,9 @@ each = pytest.mark.parametrize("name", METHODS)
 
 def prepared(name: str, mode: str, kind: str) -> tuple[Method, DomainBatch]:
     """A method that has looked at its training rows, and those as one batch."""
-    return copy.deepcopy(looked(name, mode, kind))
+    made = copy.deepcopy(looked(name, mode, kind))
+    torch.manual_seed(0)  # what is drawn next is the same, whether it was looked at just now or in an earlier test
+    return made
 
 
 @cache
@@ -151,7 +153,7 @@ def test_the_terms_of_its_loss_are_finite_and_sum_to_what_a_step_minimises(name,
 @every_trained
 def test_steps_lower_its_loss_on_data_that_can_be_learned(name, mode, kind):
     method, batch = prepared(name, mode, kind)
-    losses = stepped(method, batch, 12)
+    losses = stepped(method, batch, 24)
     assert all(map(math.isfinite, losses))
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.01
 
