@@ -258,7 +258,7 @@ def test_a_run_that_another_process_is_at_is_waited_for(workers):
     told = LetGo(workers.runner.folder(recipe("erm", seed=60)))
     runs = workers.run([recipe("erm", seed=60), recipe("erm", seed=61)], watcher=told)
     assert told.all("ended") == [runs[1].name, runs[0].name]
-    assert told.all("waiting") == [os.getpid()]
+    assert set(told.all("waiting")) == {os.getpid()}  # by each worker that comes by before it is let go
 
 
 class Interrupted(Told):
