@@ -1,7 +1,7 @@
 """Gated domain units under a Hugging Face ``Trainer``: a small DistilBERT on reviews of things it never saw reviewed.
 
     pip install transformers accelerate
-    python examples/hf_trainer.py                                       # some twenty seconds on a CPU, no network
+    python examples/hf_trainer.py                                       # some ten seconds on a CPU, no network
 
 ``GatedTrainer`` takes any model that ``replace_head`` gave units. What they need beside an ordinary training: they are
 fitted to the data before the first step, their penalty joins the loss, and what is familiar is measured anew.

@@ -9,12 +9,12 @@ from gated_domains.applying.of_run import RunPredictor
 from gated_domains.applying.predictor import GatesBy, Predictor
 from gated_domains.data.errors import DataError
 from gated_domains.data.files import expanded
+from gated_domains.estimators.saving import CARD
 from gated_domains.experiments.run_folder import open_run
 from gated_domains.layer.stream import GateStream
 
 WINDOW = 256
 """Rows of a stream that gates are of, unless another number is asked for."""
-ESTIMATOR = "estimator.json"
 PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".pt2")
 _KNOWN = "the folder of a run, that of a saved estimator, or an .onnx file"
 _PICKLED = (
@@ -66,7 +66,7 @@ def _stream(window: int | None, half_life: float | None) -> GateStream:
 def _kind(path: Path) -> str:
     """What lies there, as far as names tell; refused where it is none of those known."""
     if path.is_dir():
-        if (path / ESTIMATOR).is_file():
+        if (path / CARD).is_file():
             return "estimator"
         inside = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
         if not inside:
