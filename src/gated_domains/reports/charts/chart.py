@@ -107,7 +107,7 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A figure: ``key`` names its files, ``caption`` says what to see, ``runs`` how many stand behind it."""
+    """A figure: ``key`` names its files, ``caption`` says what to see, ``runs`` how many stand behind it; 0: unsaid."""
 
     key: str
     title: str
@@ -128,6 +128,8 @@ class Chart:
     @property
     def counted(self) -> str:
         """The caption, with the run count."""
+        if not self.runs:
+            return self.caption
         return f"{self.caption} {self.runs:,} run{'s' * (self.runs != 1)}."
 
     def csv(self) -> str:

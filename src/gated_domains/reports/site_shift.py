@@ -1,0 +1,194 @@
+"""What is said of a new site: how far it is from the sources, how novel, what it draws on, the accuracy to expect.
+
+Plain numbers and names, for whoever prints or draws them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gated_domains.data.errors import DataError, first_line
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceBeside:
+    """A source of training beside the new site.
+
+    ``distance`` is of the new site to it, ``to_others`` of it to the other sources together (None: there are none, or
+    it is one row alone). ``mixture`` and ``outside`` are its own, found as those of the new site.
+    """
+
+    name: str
+    rows: int
+    distance: float | None
+    to_others: float | None
+    mixture: tuple[float, ...]
+    outside: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BasisShare:
+    """How much a site draws on a basis, counted from 1, with the ends of an interval.
+
+    ``of_sources``: of the weight that rows of the sources give this basis, the part of each, as if all had as many
+    rows.
+    """
+
+    basis: int
+    share: float
+    low: float
+    high: float
+    of_sources: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Novelty:
+    """``||phi(x) - sum_j beta_j mu_j||^2`` of new rows beside rows of the sources.
+
+    ``edges`` are those of bins, the others are shares of rows in each. ``unlike`` is the share of rows unlike anything
+    seen, with a novelty of ``limit`` or more (coverage 0). ``auroc``: how often a new row is more novel than one of the
+    sources.
+    """
+
+    mean: float
+    of_sources: float
+    auroc: float
+    unlike: float
+    unlike_of_sources: float
+    limit: float
+    edges: tuple[float, ...]
+    shares: tuple[float, ...]
+    shares_of_sources: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewPart:
+    """The part of a site's rows that looks new, by rows unlike anything seen beyond what is usual.
+
+    It lies between ``low`` and ``high``; ``is_there``: it is more than chance leaves there, and its rows are alike.
+    """
+
+    weight: float
+    low: float
+    high: float
+    is_there: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutAccuracy:
+    """A source that was left out of training: its accuracy as the other sources foresaw it, and as it was.
+
+    ``foreseen`` is None where there was no other.
+    """
+
+    name: str
+    foreseen: float | None
+    true: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeseenAccuracy:
+    """The accuracy that a model will probably have, between ``low`` and ``high``.
+
+    ``error`` is how far such estimates were off, on average, for sources left out of training; None: nobody knows.
+    """
+
+    value: float
+    low: float
+    high: float
+    error: float | None
+    left_out: tuple[LeftOutAccuracy, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteShift:
+    """All that is said of a new site. ``rows`` were looked at, of ``all_rows``; ``compared`` says with what rows.
+
+    ``distance`` is of the mean of the new rows to that of the sources in the kernel's space, ``p_value`` of the
+    permutation test that there is none. ``between`` are the distances between sources. ``outside`` is the share of the
+    site's squared length that no combination of the bases expresses. ``accuracy`` is None where
+    nothing is foreseen: ``no_accuracy`` says why. ``accuracy_of_sources`` is on the rows compared with.
+    """
+
+    data: str
+    model: str
+    label: str
+    rows: int
+    all_rows: int
+    compared: str
+    compared_rows: int
+    distance: float
+    p_value: float
+    permutations: int
+    sources: tuple[SourceBeside, ...]
+    between: tuple[tuple[float | None, ...], ...]
+    novelty: Novelty
+    outside: float
+    new_part: NewPart | None
+    mixture: tuple[BasisShare, ...]
+    level: float
+    accuracy: ForeseenAccuracy | None
+    no_accuracy: str
+    accuracy_of_sources: float | None
+    true_accuracy: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether chance alone makes such a distance in at most one of twenty."""
+        return self.p_value <= 0.05
+
+    @property
+    def nearest(self) -> SourceBeside | None:
+        """The source that the site is nearest to."""
+        known = [source for source in self.sources if source.distance is not None]
+        return min(known, key=lambda source: source.distance or 0.0) if len(known) > 1 else None
+
+    @property
+    def usual(self) -> tuple[float, float] | None:
+        """The smallest and the largest distance of a source to the others: the scale that distances are read by."""
+        known = [source.to_others for source in self.sources if source.to_others is not None]
+        return (min(known), max(known)) if known else None
+
+    def sentences(self) -> list[str]:
+        """The answer first."""
+        from gated_domains.reports.shift_words import sentences
+
+        return sentences(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; ``from_json`` reads them."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> SiteShift:
+        """What ``as_json`` gave, perhaps by way of a file."""
+        try:
+            given = dict(fields)
+            if given.pop("format") != FORMAT:
+                raise ValueError(f"format {fields['format']!r}, this version reads {FORMAT}")
+            part, accuracy = given["new_part"], given["accuracy"]
+            given |= {
+                "sources": tuple(SourceBeside(**_tuples(source)) for source in given["sources"]),
+                "between": tuple(tuple(row) for row in given["between"]),
+                "novelty": Novelty(**_tuples(given["novelty"])),
+                "new_part": None if part is None else NewPart(**part),
+                "mixture": tuple(BasisShare(**_tuples(share)) for share in given["mixture"]),
+                "accuracy": None if accuracy is None else _foreseen(accuracy),
+                "notes": tuple(given["notes"]),
+            }
+            return cls(**given)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"this says nothing of a site's shift ({first_line(error)}); compute it again") from error
+
+
+def _foreseen(fields: dict[str, Any]) -> ForeseenAccuracy:
+    left_out = tuple(LeftOutAccuracy(**one) for one in fields["left_out"])
+    return ForeseenAccuracy(**{**fields, "left_out": left_out})
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
