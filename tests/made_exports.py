@@ -16,7 +16,7 @@ from gated_domains.experiments.model import Model
 from gated_domains.experiments.run_folder import RunFolder
 
 #: Every method that is trained as one, and can be exported.
-METHODS = ("gdu", "gdu-paper", "erm", "erm-ensemble", "coral", "irm", "group-dro", "fish", "lisa", "cgd")
+METHODS = ("gdu", "gdu-paper", "gdu-groups", "erm", "erm-ensemble", "coral", "irm", "group-dro", "fish", "lisa", "cgd")
 
 
 def trained(dataset: DomainDataset, root: Path, method: str = "gdu", **others: Any) -> RunFolder:

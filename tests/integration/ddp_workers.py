@@ -93,6 +93,22 @@ def fitted_with_their_number(rank: int) -> dict[str, Tensor]:
     return new_head(num_bases="auto", max_bases=6).fit_bases(blobs).state_dict()
 
 
+def adapted(rank: int) -> dict[str, Tensor]:
+    """Rounds on rows that fall apart into more blobs on the second rank than on the first, with steps in between."""
+    blobs = torch.cat([rank_features(rank) + 20 * j for j in range(2 + rank)])
+    head = new_head(num_bases="adaptive", max_bases=6)
+    model = DistributedDataParallel(head)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    head.fit_bases(blobs)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(blobs[:8]).square().mean().backward()
+        optimizer.step()
+        head.adapt_bases(blobs, optimizer=optimizer)
+    moments = optimizer.state[head.experts.weight]["exp_avg"]
+    return {**head.state_dict(), "moments": moments}
+
+
 def refitted_in_part(rank: int) -> dict[str, Tensor]:
     head = new_head().fit_bases(rank_features(0))
     head.fit_sigma(rank_features(rank))
@@ -148,6 +164,7 @@ TASKS = {
         trained,
         fitted,
         fitted_with_their_number,
+        adapted,
         refitted_in_part,
         failed,
         failed_elsewhere,

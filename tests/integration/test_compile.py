@@ -108,6 +108,29 @@ assert not torch.allclose(compiled(x), before)
     )
 
 
+def test_a_split_is_seen_by_what_was_compiled_before_and_compiles_nothing_anew():
+    assert_runs(
+        """
+from torch._dynamo.testing import CompileCounterWithBackend
+head = GatedDomainUnits(8, 3, num_bases="adaptive").double()
+rows = torch.randn(200, 8).double()
+rows[::2, 0] += 20
+head.fit_bases(rows)
+counter = CompileCounterWithBackend("aot_eager")
+compiled = torch.compile(head, fullgraph=True, backend=counter)
+x = rows[:20]
+with torch.no_grad():
+    compiled(x)
+    graphs = counter.frame_count
+    head.adapt_bases(rows)
+    assert head.num_bases == 2
+    head.experts.bias.normal_()
+    torch.testing.assert_close(compiled(x), head(x), rtol=1e-9, atol=1e-9)
+assert counter.frame_count == graphs
+"""
+    )
+
+
 @pytest.mark.parametrize("gating", ["None", "lambda x: x.mean((2, 3))", "['0']"])
 def test_a_model_with_units_in_its_head_is_compiled(gating):
     assert_runs(

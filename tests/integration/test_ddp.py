@@ -63,6 +63,13 @@ def test_the_number_of_bases_is_that_of_the_first_rank_everywhere(found):
     assert found["fitted_with_their_number"][1]["active"].sum() == 2
 
 
+def test_adaptive_bases_are_those_of_the_first_rank_everywhere(found):
+    assert_same(*found["adapted"])
+    assert found["adapted"][1]["active"].sum() == 2
+    weight = found["adapted"][1]["experts.weight"]
+    torch.testing.assert_close(weight[0], weight[1], rtol=0, atol=0.1)  # one expert until the round before last
+
+
 def test_sigma_and_coverage_fitted_alone_are_given_to_all_too(found):
     assert_same(*found["refitted_in_part"])
 

@@ -13,25 +13,35 @@ from gated_domains.common.paper import GateName
 from gated_domains.estimators.network import GatedNetwork
 from gated_domains.estimators.scaling import Scaling
 from gated_domains.layer.checks import check_rows
-from gated_domains.layer.fitting import choose_num_bases, drawn_from_clusters, kmeans, typical_distance
+from gated_domains.layer.fitting import (
+    choose_num_bases,
+    drawn_from_clusters,
+    exact,
+    kmeans,
+    subsample,
+    typical_distance,
+)
 from gated_domains.layer.gates import GATES, SoftmaxGate
 from gated_domains.layer.kernels import Gaussian
+from gated_domains.layer.regrouping import settled_groups
 from gated_domains.layer.tasks import Task
 from gated_domains.layer.units import GatedDomainUnits
 
 # Rows that the number of bases is chosen by; and those whose distances are measured, of which there are their square.
 _CHOSEN_BY, _MEASURED = 2_000, 1_000
+_ANNEALED = 10_000  # that modes are counted in
 # Columns from which on clusters are looked for in a random projection: distances stay, and the work falls by a lot.
 _WIDE = 256
-# For num_bases="auto": at most so many, and at least so many rows for each.
+# For num_bases="auto" and "adaptive": at most so many, and at least so many rows for each.
 _MOST_BASES, _ROWS_A_BASIS = 10, 5
+_WORDS = ("auto", "adaptive")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
     """The settings of an estimator that say what its units are, checked."""
 
-    num_bases: int | Literal["auto"]
+    num_bases: int | Literal["auto", "adaptive"]
     basis_size: int
     gate: GateName
     sigma: float | Literal["median"]
@@ -53,15 +63,15 @@ class Units:
         num_bases, sigma, kappa = estimator.num_bases, estimator.sigma, estimator.kappa
         if kappa != "auto" and not issubclass(GATES[estimator.gate], SoftmaxGate):
             raise ValueError(f"kappa={kappa!r} cannot be set: the gate {estimator.gate!r} has none; leave it at 'auto'")
-        for name, value, word in (
-            ("num_bases", num_bases, "auto"),
-            ("sigma", sigma, "median"),
-            ("kappa", kappa, "auto"),
+        for name, value, words in (
+            ("num_bases", num_bases, _WORDS),
+            ("sigma", sigma, ("median",)),
+            ("kappa", kappa, ("auto",)),
         ):
-            if isinstance(value, str) and value != word:
-                raise ValueError(f"{name} must be a number or {word!r}, got {value!r}")
+            if isinstance(value, str) and value not in words:
+                raise ValueError(f"{name} must be a number or {' or '.join(map(repr, words))}, got {value!r}")
         return cls(
-            num_bases="auto" if num_bases == "auto" else at_least_one("num_bases", num_bases),
+            num_bases=num_bases if num_bases in _WORDS else at_least_one("num_bases", num_bases),
             basis_size=at_least_one("basis_size", estimator.basis_size),
             gate=estimator.gate,
             sigma="median" if sigma == "median" else positive("sigma", sigma),
@@ -101,12 +111,17 @@ def gated_network(
 
 
 def num_bases_for(rows: Tensor, chosen: Units, *, seed: int) -> int:
-    """As many as are asked for, or as Davies-Bouldin finds in standardised rows; one where there are few rows."""
-    if chosen.num_bases != "auto":
+    """As many as are asked for, or as are found in standardised rows; one where there are few rows.
+
+    "auto" is by Davies-Bouldin; "adaptive" is how many modes the rows have, by annealing.
+    """
+    if not isinstance(chosen.num_bases, str):
         return chosen.num_bases
     most = min(_MOST_BASES, len(rows) // _ROWS_A_BASIS)
     if most < 2 or bool((rows == rows[0]).all()):
         return 1
+    if chosen.num_bases == "adaptive":
+        return int(settled_groups(subsample(exact(rows), _ANNEALED, seed), most).max()) + 1
     return choose_num_bases(_narrow(rows[:_CHOSEN_BY], seed), range(2, most + 1), seed=seed)[0]
 
 

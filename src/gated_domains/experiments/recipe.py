@@ -39,7 +39,13 @@ _LATER_IN_TRAINING = {
     name: TrainingSettings.model_fields[name].default
     for name in ("decay", "drop_after", "warmup", "accumulate", "checkpoint_activations", "augment")
 }
-_LATER_IN_METHODS = {"test_gates": "sample", "lambda_ols": None, "lambda_l1": None, "lambda_orth": None}
+_LATER_IN_METHODS = {
+    "test_gates": "sample",
+    "max_bases": None,
+    "lambda_ols": None,
+    "lambda_l1": None,
+    "lambda_orth": None,
+}
 _USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True}
 _FEW_ROWS = 3_000
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"

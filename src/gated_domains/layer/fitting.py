@@ -21,7 +21,7 @@ Initialiser = Callable[[Tensor, int, int, int], Tensor]
 
 def median_sigma(features: Float[Tensor, "rows features"], *, max_rows: int = _MEDIAN_ROWS, seed: int = 0) -> float:
     """``sigma^2 = median of ||x_i - x_j||^2, i != j``, on a random subsample."""
-    x = _exact(subsample(check_rows(features, at_least=2, purpose="the median distance"), max_rows, seed))
+    x = exact(subsample(check_rows(features, at_least=2, purpose="the median distance"), max_rows, seed))
     squared = squared_distances(x, x)
     above = torch.triu_indices(len(x), len(x), offset=1, device=x.device)
     ordered = squared[above[0], above[1]].sort().values
@@ -47,12 +47,12 @@ def kmeans(
     x: Float[Tensor, "rows features"], clusters: int, *, seed: int = 0, restarts: int = 3, max_iterations: int = 100
 ) -> tuple[Float[Tensor, "clusters features"], Int[Tensor, " rows"]]:
     """Centres and labels of the best of several Lloyd runs, each started by k-means++."""
-    exact = _exact(check_rows(x, at_least=clusters, purpose=f"k-means with {clusters} clusters"))
-    middle = exact.mean(0)
-    exact = exact - middle
-    norms = exact.square().sum(1)  # once: rows are centred and exact, and a pass over them is what each step costs
-    starts = [_plus_plus(exact, norms, clusters, seed + run) for run in range(restarts)]
-    runs = [_lloyd(exact, norms, start, max_iterations) for start in starts]
+    precise = exact(check_rows(x, at_least=clusters, purpose=f"k-means with {clusters} clusters"))
+    middle = precise.mean(0)
+    precise = precise - middle
+    norms = precise.square().sum(1)  # once: rows are centred and exact, and a pass over them is what each step costs
+    starts = [_plus_plus(precise, norms, clusters, seed + run) for run in range(restarts)]
+    runs = [lloyd(precise, norms, start, max_iterations) for start in starts]
     centres, labels, _ = min(runs, key=lambda run: run[2])
     return (centres + middle).to(x.dtype), labels
 
@@ -161,7 +161,7 @@ def subsample(x: Float[Tensor, "rows features"], max_rows: int, seed: int) -> Fl
     return x[kept.to(x.device)]
 
 
-def _exact(x: Tensor) -> Tensor:
+def exact(x: Tensor) -> Tensor:
     """In float64 where the device has it: one far-off row would cost all others their distances in float32."""
     return x if x.device.type == "mps" else x.double()
 
@@ -188,7 +188,8 @@ def _to_row(x: Tensor, norms: Tensor, row: int) -> Tensor:
     return squared.masked_fill(squared <= 1e-12 * (norms + norms[row]), 0)
 
 
-def _lloyd(x: Tensor, norms: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor, float]:
+def lloyd(x: Tensor, norms: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor, float]:
+    """k-means from given centres; ``norms`` are the squared lengths of the rows. Centres, labels, sum of squares."""
     labels = torch.full((len(x),), -1, device=x.device)
     for _ in range(max_iterations):
         nearest, assigned = (centres.square().sum(1) - 2 * (x @ centres.T)).min(1)

@@ -85,6 +85,7 @@ class FitsData(nn.Module):
 
             self.bases[:used] = bases.to(self.bases.dtype)
             self.active.copy_(torch.arange(self.max_bases, device=self.active.device) < used)
+            self._begin_anew()
             if width is not None:
                 as_kernel(self.kernel).set_sigma(width)
             if isinstance(self.gate, SoftmaxGate):
@@ -157,6 +158,9 @@ class FitsData(nn.Module):
         if self.auto:
             return choose_num_bases(x, range(2, self.max_bases + 1), seed=seed)[0]
         return self.num_bases
+
+    def _begin_anew(self) -> None:
+        """Forget what hung on the bases before."""
 
     def _matched_kappa(self, gate: SoftmaxGate, x: Tensor, entropy: float, seed: int) -> float:
         products = self._products(subsample(x, _HEALTH_ROWS, seed).to(self.bases.dtype))

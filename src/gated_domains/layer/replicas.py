@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 
@@ -35,3 +36,20 @@ def forget(optimizer: torch.optim.Optimizer, parameter: Tensor) -> None:
     for name, value in optimizer.state.get(parameter, {}).items():
         if isinstance(value, Tensor) and name != "step_size":  # Rprop's, which would never grow again from 0
             value.zero_()
+
+
+def remembered(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> list[Tensor]:
+    """What the optimiser remembers of every single number of a parameter: its moments."""
+    state = {} if optimizer is None else optimizer.state.get(parameter, {})
+    return [value for value in state.values() if isinstance(value, Tensor) and value.shape == parameter.shape]
+
+
+@torch.no_grad()
+def hand_on(tensor: Shaped[Tensor, "places ..."], takes_over: Float[Tensor, "places before"]) -> None:
+    """Make each row the sum of its shares of the rows before, in place; rows that take over themselves stay."""
+    shares = takes_over.tolist()
+    before = {old: tensor[old].clone() for row in shares for old, share in enumerate(row) if share}
+    for new, row in enumerate(shares):
+        parts = [share * before[old] for old, share in enumerate(row) if share]
+        if row[new] != 1:
+            tensor[new] = torch.stack(parts).sum(0)

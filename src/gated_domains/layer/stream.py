@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,12 +17,16 @@ ROWS_AT_A_TIME = 32
 class GateStream:
     """A weighted buffer of the last ``size`` gating rows; ``head(x, gates=stream)`` adds x's rows, then gates by all.
 
-    Every row weighs the same unless ``half_life`` is given: then a row's weight halves every so many rows.
+    Every row weighs the same unless ``half_life`` is given: then a row's weight halves every so many rows. ``watch`` is
+    shown every new row once, in order, before it joins; gates do not depend on it.
     """
 
-    def __init__(self, size: int = 256, *, half_life: float | None = None) -> None:
+    def __init__(
+        self, size: int = 256, *, half_life: float | None = None, watch: Callable[[Tensor], None] | None = None
+    ) -> None:
         self.size = at_least_one("size", size)
         self.half_life = None if half_life is None else positive("half_life", half_life)
+        self.watch = watch
         self.rows: Float[Tensor, "held features"] | None = None
 
     def push(self, gating: Float[Tensor, "batch features"]) -> Float[Tensor, "held features"]:
@@ -31,6 +37,8 @@ class GateStream:
                 f"the stream holds rows of width {self.rows.shape[-1]}, got {new.shape[-1]}; "
                 "one stream serves one layer"
             )
+        if self.watch is not None:
+            self.watch(new)
         held = new if self.rows is None else torch.cat([self.rows.to(new), new])
         self.rows = held[-self.size :]
         return self.rows

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from gated_domains.common.numbers import at_least_one, not_negative
 from gated_domains.common.paper import GateName, Setting, paper_setting
-from gated_domains.common.room import room
+from gated_domains.common.room import room, room_to_grow
 from gated_domains.layer import penalties
+from gated_domains.layer.annealing import Anneals
 from gated_domains.layer.checks import check_input
 from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.experts import ExpertsFactory, LinearExperts, start_at_zero
 from gated_domains.layer.fitting import paper_normal
-from gated_domains.layer.from_data import FitsData
 from gated_domains.layer.gates import GATES, CosineGate, Gate, ProjectionGate, SoftmaxGate, simplex
 from gated_domains.layer.kernels import Gaussian, KernelLike
 from gated_domains.layer.output import GatedOutput, Weighed
@@ -33,7 +33,7 @@ Gates = Literal["sample", "batch"] | GateStream
 Penalty = Callable[[Gated], Tensor]
 
 
-class GatedDomainUnits(FitsData):
+class GatedDomainUnits(Anneals):
     """A gated ensemble of learning machines, one for each learned basis of a latent elementary distribution.
 
         prediction = sum_j beta_j(x) f(x, theta_j)                    shared=False, the paper's form
@@ -43,7 +43,8 @@ class GatedDomainUnits(FitsData):
     ``bases``. With a shared expert f_0 the experts d_j are deviations that start at zero, and coverage c(x) takes an
     unfamiliar sample back to f_0; ``coverage=False`` keeps c = 1.
 
-    Call ``fit_bases`` with training features before training: bases, sigma and kappa then fit the data.
+    Call ``fit_bases`` with training features before training: bases, sigma and kappa then fit the data. With
+    ``num_bases="adaptive"`` that is one basis; ``adapt_bases`` then splits, merges and prunes between epochs.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class GatedDomainUnits(FitsData):
         in_features: int,
         out_features: int,
         *,
-        num_bases: int | Literal["auto"] = 5,
+        num_bases: int | Literal["auto", "adaptive"] = 5,
         basis_size: int = 10,
         max_bases: int | None = None,
         kernel: KernelLike | None = None,
@@ -75,8 +76,8 @@ class GatedDomainUnits(FitsData):
             "gating_features", in_features if gating_features is None else gating_features
         )
         self.basis_size = at_least_one("basis_size", basis_size)
-        self.auto = num_bases == "auto"
-        self.max_bases, used = room(num_bases, max_bases)
+        self.auto, self.adaptive = num_bases == "auto", num_bases == "adaptive"
+        self.max_bases, used = room_to_grow(max_bases) if num_bases == "adaptive" else room(num_bases, max_bases)
         # Places that were never fitted to anything, and perhaps lie far from the data.
         self.spare = self.auto or self.max_bases > used
         self.kernel = kernel if kernel is not None else Gaussian(math.sqrt(2 * self.gating_features))
@@ -96,6 +97,8 @@ class GatedDomainUnits(FitsData):
         # As standardised features would lie; the default sigma is their expected distance.
         self.bases = nn.Parameter(torch.randn(self.max_bases, self.basis_size, self.gating_features))
         self.register_buffer("active", torch.arange(self.max_bases) < used)
+        if self.adaptive:
+            self._remember_rounds()
         numbers = self.out_features * (task.numbers_an_output if task else 1)
         self.experts = experts(self.max_bases, self.in_features, numbers)
         self.shared = experts(1, self.in_features, numbers) if shared else None

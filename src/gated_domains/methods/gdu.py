@@ -20,7 +20,7 @@ from gated_domains.layer import penalties
 from gated_domains.layer.fitting import typical_distance
 from gated_domains.layer.gates import GATES, SoftmaxGate
 from gated_domains.layer.kernels import as_kernel
-from gated_domains.layer.output import GatedOutput
+from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.products import residual
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
@@ -31,6 +31,7 @@ from gated_domains.methods.problem import Problem
 from gated_domains.settings import Settings
 from gated_domains.settings.search import Between
 
+_ROUNDS = 3  # at the start of an epoch, until the number of adaptive bases is found
 _COVERED = 2_048  # rows, by chance, that quantiles of coverage are taken of where what gates see stands still
 
 Gating = Literal["auto", "features", "style", "filters", "input", "projection", "tokens", "graphs"]
@@ -43,11 +44,14 @@ class GDUSettings(Settings):
     ``entropy * log M``. ``gating`` "auto" is a fixed function of the raw input: filters of images, the vector itself, a
     projection of wide ones, statistics of tokens or of atoms. ``gated_norm`` None: where it can be (end to end, gates
     that see the raw input, a body with batch norm over samples) and the body is not a large one. ``test_gates``
-    "batch": predictions are gated by the mean of a batch of one domain instead of by each sample.
+    "batch": predictions are gated by the mean of a batch of one domain instead of by each sample. ``num_bases``
+    "adaptive" begins with one and finds their number in the first epochs, ``max_bases`` (12) at most; "auto" takes it
+    from a Davies-Bouldin score before them.
     """
 
     gate: GateName = "cosine"
-    num_bases: Annotated[int, Field(ge=1)] | Literal["auto"] = 5
+    num_bases: Annotated[int, Field(ge=1)] | Literal["auto", "adaptive"] = 5
+    max_bases: int | None = Field(default=None, ge=1)
     basis_size: int = Field(default=10, ge=1)
     gating: Gating = "auto"
     sigma: float | None = Field(default=None, gt=0)
@@ -109,6 +113,7 @@ class GDU(Method):
             backbone.features,
             problem.outputs,
             num_bases=settings.num_bases,
+            max_bases=settings.max_bases,
             basis_size=settings.basis_size,
             gate=gate,
             shared=settings.shared,
@@ -143,11 +148,19 @@ class GDU(Method):
         if not self.norms:
             view = self.backbone(inputs)
             return self.units.evaluate(view.features, view.gating, gates=gates)
-        assert isinstance(self.backbone, Backbone)
-        weighed = self.units.weigh(self.backbone.look(inputs), gates=gates)
-        with mixing(self.backbone.body, weighed.mixture):
-            features = self.backbone.body(inputs)
-        return self.units.mix(features, weighed)
+        weighed = self.units.weigh(cast(Backbone, self.backbone).look(inputs), gates=gates)
+        return self.units.mix(self._gated_features(inputs, weighed), weighed)
+
+    def features(self, inputs: Tensor) -> Float[Tensor, "batch features"]:
+        """What experts see of each sample by itself."""
+        if not self.norms:
+            return self.backbone(inputs).features
+        return self._gated_features(inputs, self.units.weigh(cast(Backbone, self.backbone).look(inputs)))
+
+    def _gated_features(self, inputs: Tensor, weighed: Weighed) -> Tensor:
+        body = cast(Backbone, self.backbone).body
+        with mixing(body, weighed.mixture):
+            return body(inputs)
 
     def objective(self, batch: DomainBatch) -> Terms:
         out = self.evaluate(batch.inputs)
@@ -175,6 +188,9 @@ class GDU(Method):
         elif self.units.covers and not self._covers_already:
             self.units.fit_coverage(self._rows(looks))
             self._covered = self.units.bases.detach().clone() if self._stands_still else None
+        # Features of random weights tell nothing of how many bases there are.
+        if optimizer is not None and not self.units.settled and (self._stands_still or epoch > 0):
+            self._adapt(self._looked(looks), optimizer)
 
     def readings(self, inputs: Tensor) -> dict[str, Tensor]:
         out = self.evaluate(inputs)
@@ -187,6 +203,8 @@ class GDU(Method):
         }
         if out.coverage is not None:
             found["coverage"] = out.coverage.mean()
+        if self.units.adaptive:
+            found["num_bases"] = self.units.active.sum()
         return found
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -217,6 +235,16 @@ class GDU(Method):
         except ValueError as error:
             raise DataError(f"gates cannot be fitted to these data: {error}; try gdu[num_bases=2]") from error
 
+    def _adapt(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        chosen, norms = self.settings, deviation_parameters(self.backbone) if self.norms else []
+        for _ in range(_ROUNDS):
+            self.units.adapt_bases(
+                rows, kappa=chosen.kappa, entropy=chosen.entropy, optimizer=optimizer, followers=norms
+            )
+            if self.units.settled:
+                break
+        self._covered = None
+
     def _viewed(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         """Training rows of the view that gates see, standardised by them from now on."""
         rows = cast(Backbone, self.backbone).fit_view(looks())
@@ -228,12 +256,16 @@ class GDU(Method):
         """Training rows of the view that gates see, in the mode the method is in."""
         if self._static is not None:
             return self._static
-        with unmoved_buffers(self.backbone):
-            rows = torch.cat([cast(Backbone, self.backbone).look(inputs) for inputs in looks()])
+        rows = self._looked(looks)
         if self._stands_still:
             self._static = rows[:_COVERED]
             return self._static
         return rows
+
+    @torch.no_grad()
+    def _looked(self, looks: Looks) -> Float[Tensor, "rows gating"]:
+        with unmoved_buffers(self.backbone):
+            return torch.cat([cast(Backbone, self.backbone).look(inputs) for inputs in looks()])
 
 
 class PaperSettings(Settings):
