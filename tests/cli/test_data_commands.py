@@ -307,7 +307,7 @@ def test_list_names_every_data_set_and_where_it_is(run, tmp_path):
     done = run("data", "list", "--data-dir", tmp_path)
     assert done.code == 0
     rows = {line.split()[0]: line for line in done.out.splitlines() if line[:1].isalpha()}
-    assert {"digits", "digits5", "digits5-small", "synthetic"} <= set(rows)
+    assert {"digits", "digits5", "digits5-small", "synthetic", "spurious"} <= set(rows)
     assert "here, always" in rows["digits"]
     assert rows["digits5"].rstrip().endswith(str(tmp_path / "digits5"))
     assert "digits5-small, but only" in rows["digits5-small"]  # the rest may stand in the next line

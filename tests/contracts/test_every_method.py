@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import warnings
 from dataclasses import replace
 from functools import cache
@@ -275,7 +276,7 @@ def test_one_that_uses_domains_learns_otherwise_from_the_same_rows_where_they_ar
 @pytest.mark.parametrize(("counts", "why"), [((), "none is known.*--domain"), ((80,), "one only.*--group-by")])
 def test_one_that_uses_domains_is_refused_without_two_of_them_with_the_cure(name, counts, why):
     kind = METHODS[name]
-    with pytest.raises(DataError, match=rf"{kind.label} compares source domains.*{why}.*leave {name} out"):
+    with pytest.raises(DataError, match=rf"{re.escape(kind.label)} compares source domains.*{why}.*leave {name} out"):
         kind.build(kind.settings_type(), replace(problem(vectors(30)), domains=counts), mode=kind.modes[0])
 
 

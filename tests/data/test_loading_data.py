@@ -55,13 +55,13 @@ def test_a_name_unlike_any_is_answered_with_the_nearest(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"digit is neither a file or folder here nor .* did you mean 'digits'"):
         load_data("digit")
-    with pytest.raises(DataError, match="there are digits, digits5, digits5-small, synthetic"):
+    with pytest.raises(DataError, match="there are digits, digits5, digits5-small, spurious, synthetic"):
         load_data("zzzzzzzz")
 
 
 def test_every_known_data_set_says_what_it_is():
     ours = {name for name in DATASETS if not name.startswith("wilds/")}
-    assert ours == {"digits", "digits5", "digits5-small", "synthetic"}
+    assert ours == {"digits", "digits5", "digits5-small", "synthetic", "spurious"}
     assert all(known.what for known in DATASETS.values())
 
 

@@ -34,7 +34,7 @@ from small_trainings import build
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "erm": {}, "gdu": {}, "gdu-paper": {}, "coral": {}, "lisa": {}, "group-dro": {}, "fish": {}, "irm": {}, "cgd": {},
-    "linear": {}, "ensemble": {"members": 2}, "erm-ensemble": {}, "arm-bn": {},
+    "linear": {}, "ensemble": {"members": 2}, "erm-ensemble": {}, "arm-bn": {}, "gdu-groups": {},
 }  # fmt: skip
 
 

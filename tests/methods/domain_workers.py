@@ -22,12 +22,14 @@ METHODS_COMPARED = {
     "irm": {"weight": 5.0, "anneal_epochs": 0},
     "group-dro": {"eta": 0.5},
     "cgd": {"eta": 0.5},
+    "gdu-groups": {"eta": 0.5, "num_bases": 3},
+    "gdu-groups over bases": {"over": "bases", "eta": 0.5, "supervise": 0.3},
 }
 
 
 def new_method(name: str) -> Method:
     torch.manual_seed(0)
-    shape, kind = (5,), METHODS[name]
+    shape, kind = (5,), METHODS[name.partition(" ")[0]]
     problem = Problem(
         kind="features",
         shape=shape,

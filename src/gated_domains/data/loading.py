@@ -58,6 +58,12 @@ def _synthetic(data_dir: Path | None, seed: int, reading: Reading) -> DomainData
     return synthetic(seed=seed).dataset
 
 
+def _spurious(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
+    from gated_domains.data.spurious import spurious
+
+    return spurious(seed=seed)
+
+
 def _wilds(name: str) -> Known:
     """One of the eight data sets of WILDS, read as the ``wilds`` package has it."""
 
@@ -75,6 +81,7 @@ DATASETS = {
     "digits5": Known("the paper's five: MNIST, MNIST-M, SVHN, USPS, SYN, from a data directory", _digits5, False),
     "digits5-small": Known("the same with 1,500 + 500 images a domain, from a data directory", _digits5_small, False),
     "synthetic": Known("mixtures of known elementary distributions, made in code", _synthetic, True),
+    "spurious": Known("sites where an attribute goes with the class, and one where not, made in code", _spurious, True),
     **{name: _wilds(name) for name in wilds_names()},
 }
 

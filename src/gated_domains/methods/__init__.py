@@ -8,6 +8,7 @@ from gated_domains.methods.erm import ERM, RetrainedLinear
 from gated_domains.methods.erm_ensemble import Ensemble, ERMEnsemble
 from gated_domains.methods.fish import Fish
 from gated_domains.methods.gdu import GDU, PaperGDU
+from gated_domains.methods.gdu_groups import GroupGDU
 from gated_domains.methods.group_dro import GroupDRO
 from gated_domains.methods.irm import IRM
 from gated_domains.methods.lisa import LISA
@@ -17,6 +18,7 @@ from gated_domains.methods.problem import Classes, Numbers, Problem
 METHODS: dict[str, type[Method]] = {
     "gdu": GDU,
     "gdu-paper": PaperGDU,
+    "gdu-groups": GroupGDU,
     "erm": ERM,
     "linear": RetrainedLinear,
     "erm-ensemble": ERMEnsemble,
@@ -44,6 +46,7 @@ __all__ = [
     "Ensemble",
     "Fish",
     "GroupDRO",
+    "GroupGDU",
     "Method",
     "Numbers",
     "Objective",
