@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from gated_domains.applying.by_domain import asked_in_parts
-from gated_domains.applying.predictor import GatesBy
+from gated_domains.applying.predictor import NO_STREAM, GatesBy
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.new_data import NewData
 from gated_domains.data.schema import Schema
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.export.estimator_schema import schema_of_estimator
+from gated_domains.insight.alarm import ChangeAlarm
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.units import Gates
 from gated_domains.training.predicting import parts_of_one_domain
@@ -27,11 +28,18 @@ class EstimatorPredictor:
     """An estimator from the folder it was saved to. ``gates`` None are by sample, where it has any.
 
     By ``batch``, rows of one domain are gated together, 1,024 at most; by ``stream``, rows join those of earlier calls
-    32 at a time, in ``stream`` where one is given.
+    32 at a time, in ``stream`` where one is given. With ``alarm_delta`` an alarm listens to that stream;
+    predictions are the same.
     """
 
     def __init__(
-        self, folder: Path, *, device: str = "cpu", gates: GatesBy | None = None, stream: GateStream | None = None
+        self,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        gates: GatesBy | None = None,
+        stream: GateStream | None = None,
+        alarm_delta: float | None = None,
     ) -> None:
         self.estimator = load_estimator(folder).set_params(device=torch.device(device).type)
         label = type(self.estimator).__name__
@@ -47,6 +55,7 @@ class EstimatorPredictor:
         self._names = getattr(self.estimator, "feature_names_in_", None)
         self._schema = schema_of_estimator(self.estimator)
         self._stream = GateStream() if stream is None else stream
+        self.alarm = None if alarm_delta is None else self._listen(alarm_delta)
 
     @property
     def schema(self) -> Schema:
@@ -68,6 +77,13 @@ class EstimatorPredictor:
             return self.estimator.predicted(rows, gates=gates)
         except ValueError as error:  # NaN, in scikit-learn's words
             raise DataError(f"{data.name}: {error}{self._where_missing(values)}") from error
+
+    def _listen(self, delta: float) -> ChangeAlarm:
+        units = self.estimator.network_.units
+        if units is None or self.gates != "stream":
+            raise DataError(NO_STREAM)
+        self._stream.watch = alarm = ChangeAlarm(units, delta=delta)
+        return alarm
 
     def _where_missing(self, values: NDArray[Any]) -> str:
         places = np.flatnonzero(np.isnan(values).any(0))

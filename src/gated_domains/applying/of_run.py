@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from gated_domains.applying.predictor import GatesBy
+from gated_domains.applying.predictor import NO_STREAM, GatesBy
 from gated_domains.data.batches import place
 from gated_domains.data.errors import DataError
 from gated_domains.data.new_data import NewData
@@ -17,6 +17,7 @@ from gated_domains.evaluation.calibration import tempered
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.insight.alarm import ChangeAlarm
 from gated_domains.layer.stream import GateStream
 from gated_domains.methods.gdu import GDU
 from gated_domains.methods.method import Method
@@ -27,8 +28,9 @@ class RunPredictor:
     """A Predictor: the model of a run. ``gates`` None: as it was trained to predict.
 
     ``"batch"``: by the mean of rows of one domain, at most 1,024 together, of one part of one file. ``"stream"``, or a
-    GateStream: by the last rows, 32 new ones at a time, from part to part and file to file. ``sources`` are the domains
-    that it was trained on, where they are known.
+    GateStream: by the last rows, 32 new ones at a time, from part to part and file to file. With ``alarm_delta`` an
+    alarm listens to that stream; predictions are the same. ``sources`` are the domains that it was trained on, where
+    they are known.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class RunPredictor:
         *,
         device: str = "cpu",
         gates: GatesBy | GateStream | None = None,
+        alarm_delta: float | None = None,
         sources: Sequence[str] = (),
     ) -> None:
         self.sources = list(sources)
@@ -44,12 +47,20 @@ class RunPredictor:
         self.method = model.method.to(self.device)
         if gates is not None:
             _gate(self.method, gates)
+        self.alarm = None if alarm_delta is None else _listen(self.method, alarm_delta)
 
     @classmethod
-    def of(cls, folder: RunFolder, *, device: str = "cpu", gates: GatesBy | GateStream | None = None) -> RunPredictor:
+    def of(
+        cls,
+        folder: RunFolder,
+        *,
+        device: str = "cpu",
+        gates: GatesBy | GateStream | None = None,
+        alarm_delta: float | None = None,
+    ) -> RunPredictor:
         """The model in a run's folder."""
         sources = folder.result()["sources"]
-        return cls(Model.load(folder.path), device=device, gates=gates, sources=sources)
+        return cls(Model.load(folder.path), device=device, gates=gates, alarm_delta=alarm_delta, sources=sources)
 
     @property
     def schema(self) -> Schema:
@@ -70,6 +81,13 @@ def _gate(method: Method, gates: GatesBy | GateStream) -> None:
         by = "stream" if isinstance(gates, GateStream) else gates
         looks = ", and says of a row what the rows beside it make likely" if method.batchwise else ""
         raise DataError(f"{method.label} has no gates{looks}: it cannot be gated by {by}; leave --gates out")
+
+
+def _listen(method: Method, delta: float) -> ChangeAlarm:
+    if not isinstance(method, GDU) or not isinstance(method.test_gates, GateStream):
+        raise DataError(NO_STREAM)
+    method.test_gates.watch = alarm = ChangeAlarm(method.units, delta=delta)
+    return alarm
 
 
 def predict_new(model: Model, data: NewData, *, device: str = "cpu") -> Predicted:

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 from gated_domains.applying.of_run import RunPredictor
-from gated_domains.applying.predictor import GatesBy, Predictor
+from gated_domains.applying.predictor import NO_STREAM, GatesBy, Predictor
 from gated_domains.data.errors import DataError
 from gated_domains.data.files import expanded
 from gated_domains.estimators.saving import CARD
 from gated_domains.experiments.run_folder import open_run
+from gated_domains.insight.alarm import DELTA
 from gated_domains.layer.stream import GateStream
 
 WINDOW = 256
@@ -30,11 +31,14 @@ def open_model(
     gates: GatesBy | None = None,
     window: int | None = None,
     half_life: float | None = None,
+    alarm: bool = False,
+    alarm_delta: float | None = None,
 ) -> Predictor:
     """The model in a run's folder (or one that begins with these letters), of a saved estimator, or in an ONNX file.
 
     ``gates`` None: as the model was made to predict. ``window``: rows of a stream that gates are of, and
-    ``half_life``: rows after which one weighs half as much.
+    ``half_life``: rows after which one weighs half as much. ``alarm``: whether somebody listens for changes of a
+    stream, and ``alarm_delta``: how readily one is heard (0.05).
     """
     if not os.fspath(path):
         raise DataError(f"no model is named; give {_KNOWN}")
@@ -43,17 +47,27 @@ def open_model(
     said = [f"a {name} of {value:g} rows" for name, value in chosen.items() if value is not None]
     if said and gates != "stream":
         raise DataError(f"{said[0]} is for gates of a stream; add --gates stream, or leave it out")
-    kind = _kind(path)
+    delta = _alarm_delta(alarm, alarm_delta, gates)
+    kind = kind_of(path)
     if kind == "run":
         by = _stream(window, half_life) if gates == "stream" else gates
-        return RunPredictor.of(open_run(path), device=device, gates=by)
+        return RunPredictor.of(open_run(path), device=device, gates=by, alarm_delta=delta)
     if kind == "onnx":
         from gated_domains.applying.of_onnx import OnnxPredictor
 
         return OnnxPredictor(path, gates=gates)
     from gated_domains.applying.of_estimator import EstimatorPredictor
 
-    return EstimatorPredictor(path, device=device, gates=gates, stream=_stream(window, half_life))
+    stream = _stream(window, half_life)
+    return EstimatorPredictor(path, device=device, gates=gates, stream=stream, alarm_delta=delta)
+
+
+def _alarm_delta(alarm: bool, delta: float | None, gates: GatesBy | None) -> float | None:
+    if not alarm and delta is not None:
+        raise DataError(f"an alarm delta of {delta:g} is for an alarm; add --alarm, or leave it out")
+    if alarm and gates != "stream":
+        raise DataError(NO_STREAM)
+    return (DELTA if delta is None else delta) if alarm else None
 
 
 def _stream(window: int | None, half_life: float | None) -> GateStream:
@@ -63,7 +77,7 @@ def _stream(window: int | None, half_life: float | None) -> GateStream:
         raise DataError(f"gates of a stream: {error}") from error
 
 
-def _kind(path: Path) -> str:
+def kind_of(path: Path) -> str:
     """What lies there, as far as names tell; refused where it is none of those known."""
     if path.is_dir():
         if (path / CARD).is_file():

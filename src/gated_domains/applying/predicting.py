@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gated_domains.applying.predictor import Predictor
+from gated_domains.applying.predictor import HasAlarm, Predictor
 from gated_domains.applying.tables import prediction_table
 from gated_domains.applying.writing import SUFFIXES, predictions_path, writing
 from gated_domains.data.blocks import blocks_like
@@ -23,9 +23,22 @@ from gated_domains.data.parts import Blocks
 from gated_domains.data.progress import progress
 from gated_domains.data.readers.reading import Reading
 from gated_domains.evaluation.predicted import Predicted
+from gated_domains.insight.alarm import Alarm
 
 _MANY = 20  # files, from which on they are counted for whoever waits
 _LONG = 4_096  # rows, from which on a slow model keeps somebody waiting
+
+
+@dataclass(frozen=True)
+class FileAlarm:
+    """An alarm, with the file and the row of it where it was heard, counted as the table of predictions counts them."""
+
+    file: str
+    row: int
+    alarm: Alarm
+
+    def __str__(self) -> str:
+        return f"row {self.row:,} of {self.file}: {self.alarm}"
 
 
 @dataclass
@@ -39,6 +52,7 @@ class Summary:
     unlike: int = 0
     """Rows that coverage says are unlike anything seen."""
     notes: dict[str, None] = field(default_factory=dict)
+    alarms: list[FileAlarm] = field(default_factory=list)
 
     def add(self, data: NewData, predicted: Predicted, *, file: str | None) -> None:
         """Count a part."""
@@ -75,7 +89,7 @@ def predict_files(
         for what in files:
             name = os.fspath(what) if len(files) > 1 else None
             blocks = blocks_like(what, predictor.schema, reading=reading, data_dir=data_dir, rows=rows)
-            for table in _tables(predictor, blocks, name, summary):
+            for table in _tables(predictor, blocks, summary, what=os.fspath(what), name=name):
                 write(table, os.fspath(what))
             advance(1)
     return summary
@@ -106,13 +120,20 @@ def _is_read(out: Path, path: Path) -> bool:
     return found.is_relative_to(path.resolve()) and found.suffix.lower() not in SUFFIXES
 
 
-def _tables(predictor: Predictor, blocks: Blocks, name: str | None, summary: Summary) -> Iterator[pa.Table]:
+def _tables(
+    predictor: Predictor, blocks: Blocks, summary: Summary, *, what: str, name: str | None
+) -> Iterator[pa.Table]:
     start = 0
+    alarm = predictor.alarm if isinstance(predictor, HasAlarm) else None
     with _watched(blocks, name) as advance:
         for data in blocks:
+            before, known = (0, 0) if alarm is None else (alarm.rows, len(alarm.raised))
             predicted = predictor.predict(data)
             summary.add(data, predicted, file=name)
-            yield prediction_table(data, predicted, start=start, file=name)
+            heard = [] if alarm is None else alarm.raised[known:]
+            summary.alarms += [FileAlarm(what, start + found.row - before, found) for found in heard]
+            places = None if alarm is None else [found.row - before for found in heard]
+            yield prediction_table(data, predicted, start=start, file=name, alarms=places)
             start += len(data)
             advance(len(data))
 

@@ -7,9 +7,12 @@ from typing import Literal, Protocol, runtime_checkable
 from gated_domains.data.new_data import NewData
 from gated_domains.data.schema import Schema
 from gated_domains.evaluation.predicted import Predicted
+from gated_domains.insight.alarm import ChangeAlarm
 
 #: What gates compare with the bases: each sample, a batch of one site, or the last rows of a stream.
 GatesBy = Literal["sample", "batch", "stream"]
+
+NO_STREAM = "an alarm listens to gates of a stream; add --gates stream, or leave --alarm out"
 
 
 @runtime_checkable
@@ -23,4 +26,14 @@ class Predictor(Protocol):
 
     def predict(self, data: NewData) -> Predicted:
         """What the model says of these rows, in order. Of a stream, rows follow those of the call before."""
+        ...
+
+
+@runtime_checkable
+class HasAlarm(Protocol):
+    """A model whose stream of rows may be listened to."""
+
+    @property
+    def alarm(self) -> ChangeAlarm | None:
+        """What was heard in all calls so far; None where nobody listens."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,26 @@ from gated_domains.data.new_data import NewData
 from gated_domains.evaluation.predicted import Predicted
 
 
-def prediction_table(data: NewData, predicted: Predicted, *, start: int = 0, file: str | None = None) -> pa.Table:
+def prediction_table(
+    data: NewData,
+    predicted: Predicted,
+    *,
+    start: int = 0,
+    file: str | None = None,
+    alarms: Sequence[int] | None = None,
+) -> pa.Table:
     """One line a row: where it comes from, the prediction, probabilities, and what the gates saw.
 
     ``start`` is the row of the first in its file. With ``file``, the name of it stands beside, and so does the domain
-    even where nobody knows it: other files may have some.
+    even where nobody knows it: other files may have some. ``alarms``: places of rows at which one was heard, where
+    somebody listened.
     """
     place: dict[str, pa.Array] = {"row": pa.array(np.arange(start, start + len(data)))}
     if file is not None:
         place["file"] = pa.array([file] * len(data), pa.string())
     ours = _columns(data, predicted, always_domain=file is not None)
+    if alarms is not None:
+        ours["alarm"] = pa.array(np.isin(np.arange(len(data)), alarms))
     # A column that was asked for is never lost to one of ours that is called the same.
     taken = {**place, **ours}
     kept = {f"given {name}" if name in taken else name: _kept(values) for name, values in data.metadata.items()}

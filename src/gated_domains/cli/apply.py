@@ -89,6 +89,13 @@ def predict(
     half_life: Annotated[
         float | None, typer.Option(help="Rows after which one in a stream weighs half as much; none by default.")
     ] = None,
+    alarm: Annotated[
+        bool, typer.Option("--alarm", help="Say at which rows of a stream the gates begin to see something else.")
+    ] = False,
+    alarm_delta: Annotated[
+        float | None,
+        typer.Option(help="How readily an alarm is raised, between 0 and 1; 0.05 by default.", metavar="DELTA"),
+    ] = None,
     data_dir: DataDir = None,
     device: Device = "cpu",
 ) -> None:
@@ -102,7 +109,15 @@ def predict(
 
     check_paths(files, out)
     on = Hardware(device=device).accelerator
-    predictor = open_model(model, device=on, gates=_gates(gates), window=window, half_life=half_life)
+    predictor = open_model(
+        model,
+        device=on,
+        gates=_gates(gates),
+        window=window,
+        half_life=half_life,
+        alarm=alarm,
+        alarm_delta=alarm_delta,
+    )
     done = predict_files(predictor, files, out, reading=reading, data_dir=data_dir)
     console = Console()
     if done.with_coverage:
@@ -113,6 +128,9 @@ def predict(
         )
     for note in done.few_notes():
         console.print(Text(f"note: {note}"))
+    if alarm:
+        for said in [str(found) for found in done.alarms] or ["no alarm was raised"]:
+            console.print(Text(said), soft_wrap=True)
     of_files = f" of {len(files):,} files" if len(files) > 1 else ""
     console.print(Text(f"wrote {out} ({done.rows:,} rows{of_files})"), soft_wrap=True)
 
