@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,3 +73,32 @@ def test_the_demo_prints_both_heads_and_draws_the_gates(monkeypatch, tmp_path, c
     assert "gated head" in printed
     assert "unseen: moved, light on dark" in printed
     assert (tmp_path / "out" / "first_head_gates.png").stat().st_size > 10_000
+
+
+def test_a_new_hospital_is_examined_held_against_the_others_and_drawn(monkeypatch, tmp_path, capsys):
+    draw = np.random.default_rng(0)
+    lines = ["age,chol,slope,num,hospital"]
+    for place, hospital in enumerate(("cleveland", "hungarian", "switzerland", "va")):
+        for row in range(60):
+            sick = row % 2
+            chol = "" if draw.random() < 0.1 else f"{draw.normal(200 + 20 * place, 20):.0f}"
+            age, num = draw.normal(50 + 8 * sick + 2 * place, 4), sick * (1 + row % 8 // 2)
+            lines.append(f"{age:.0f},{chol},{draw.integers(3)},{num},{hospital}")
+    (tmp_path / "heart.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["new_hospital.py", "heart.csv", "--new", "hungarian"])
+    runpy.run_path(str(ROOT / "examples" / "new_hospital.py"), run_name="__main__")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Trained on 3 hospitals, without hungarian" in printed
+    assert "gates depend on the input" in printed
+    assert re.search(r"hungarian .*distance \d\.\d+, p = 0\.\d+", printed)
+    assert re.search(r"It draws \d+ % \(90 % interval", printed)
+    assert re.search(r"The model will probably be \d+\.\d % .* Its true accuracy there is \d+\.\d %", printed)
+    for name in ("shift-mixture.png", "shift-accuracy.png", "shift.html"):
+        assert (tmp_path / "out" / "new_hospital" / name).stat().st_size > 10_000
+
+
+def test_without_the_file_the_example_says_which_one_it_wants(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["new_hospital.py", str(tmp_path / "nowhere.csv")])
+    with pytest.raises(SystemExit, match=r"nowhere.csv is not there; give the path of heart_disease_4hospitals.csv"):
+        runpy.run_path(str(ROOT / "examples" / "new_hospital.py"), run_name="__main__")

@@ -23,6 +23,7 @@ _HOMES = {
     "InnerProducts": "gated_domains.layer",
     "MMDGate": "gated_domains.layer",
     "ProjectionGate": "gated_domains.layer",
+    "examine": "gated_domains.insight.doctor",
     "export_model": "gated_domains.export",
     "fit_head": "gated_domains.backbones",
     "gate_norms": "gated_domains.backbones",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from gated_domains.data import DomainBatch, DomainDataset, hold_outs, load_data
     from gated_domains.estimators import ERMClassifier, ERMRegressor, GDUClassifier, GDURegressor, load_estimator
     from gated_domains.export import export_model
+    from gated_domains.insight.doctor import examine
     from gated_domains.layer import (
         CosineGate,
         GatedDomainUnits,
@@ -69,6 +71,7 @@ __all__ = [
     "MMDGate",
     "ProjectionGate",
     "__version__",
+    "examine",
     "export_model",
     "fit_head",
     "gate_norms",

@@ -42,6 +42,7 @@ OF_GATES = {
     "lambda_l1": [-1.0],
     "lambda_entropy": ["x"],
     "lambda_orth": [float("inf")],
+    "reference_rows": [-1, 2.5, "many", True],
 }
 WRONG = [
     (kind, name, value)

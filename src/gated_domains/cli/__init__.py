@@ -1,4 +1,4 @@
-"""The shell face: ``gated-domains``. Exit codes: 0 all is well, 2 bad input, 1 a fault of ours."""
+"""The shell face: ``gated-domains``. Exit codes: 0 all is well, 2 bad input, 1 a fault of ours; 3 is ``doctor``'s."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gated_domains.cli import apply, compare, data, export, report, reproduce, suggest, train
+from gated_domains.cli import apply, compare, data, doctor, export, report, reproduce, shift, suggest, train
 from gated_domains.data.errors import DataError, explain
 
 app = typer.Typer(
@@ -28,7 +28,9 @@ app.command("train")(train.train)
 app.command("evaluate")(apply.evaluate)
 app.command("predict")(apply.predict)
 app.command("export")(export.export)
+app.command("doctor")(doctor.doctor)
 app.command("report")(report.report)
+app.command("shift")(shift.shift)
 app.command("suggest")(suggest.suggest)
 app.add_typer(data.app, name="data")
 app.add_typer(reproduce.app, name="reproduce")

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 DEAD_BETA_STD = 1e-3
 SATURATED = 1e-3
 DEAD_WEIGHT = 1e-3
 DOUBLED = 0.999
+WAKE_GATES = "call fit_bases with kappa=None to match kappa to the data, or start the bases from data"
+
+Kind = Literal["kernel", "input", "dead", "doubled"]
 
 # Modules that lie between a measure and the line of the person who asked for it.
 _NOT_THE_CALLER = ("gated_domains.", "torch.", "keras.")
@@ -21,6 +25,13 @@ _LISTENING: ContextVar[list[str] | None] = ContextVar("who hears of findings", d
 
 class GateWarning(UserWarning):
     """The gates of a layer do less than they should."""
+
+
+class Trouble(NamedTuple):
+    """What is wrong, with its value, and what helps."""
+
+    says: str
+    cure: str
 
 
 @dataclass(frozen=True)
@@ -40,31 +51,34 @@ class GateHealth:
 
     def findings(self) -> list[str]:
         """A sentence for each trouble: the value, and the cure."""
-        found = []
+        return [f"{trouble.says}; {trouble.cure}" for trouble in self.troubles().values()]
+
+    def troubles(self) -> dict[Kind, Trouble]:
+        """What is wrong, by what it is about."""
+        found: dict[Kind, Trouble] = {}
         if self.kernel_high < SATURATED:
-            found.append(
-                f"the kernel saturates: every sample is far from every basis (largest mean k {self.kernel_high:.2g}); "
-                "raise sigma (fit_bases with sigma=None takes the median distance) or start the bases from data"
+            found["kernel"] = Trouble(
+                f"the kernel saturates: every sample is far from every basis (largest mean k {self.kernel_high:.2g})",
+                "raise sigma (fit_bases with sigma=None takes the median distance) or start the bases from data",
             )
         elif self.kernel_low > 1 - SATURATED:
-            found.append(
-                f"the kernel saturates: every sample is near every basis (smallest mean k {self.kernel_low:.6f}); "
-                "lower sigma (fit_bases with sigma=None takes the median distance)"
+            found["kernel"] = Trouble(
+                f"the kernel saturates: every sample is near every basis (smallest mean k {self.kernel_low:.6f})",
+                "lower sigma (fit_bases with sigma=None takes the median distance)",
             )
         if self.beta_std < DEAD_BETA_STD:
-            found.append(
-                f"gates do not depend on the input (std of beta {self.beta_std:.2g} < {DEAD_BETA_STD}); "
-                "call fit_bases with kappa=None to match kappa to the data, or start the bases from data"
+            found["input"] = Trouble(
+                f"gates do not depend on the input (std of beta {self.beta_std:.2g} < {DEAD_BETA_STD})", WAKE_GATES
             )
         if self.dead:
-            found.append(
-                f"bases {list(self.dead)} are dead (weight below {DEAD_WEIGHT} for every sample); "
-                "use fewer bases or a smaller kappa"
+            found["dead"] = Trouble(
+                f"bases {list(self.dead)} are dead (weight below {DEAD_WEIGHT} for every sample)",
+                "use fewer bases or a smaller kappa",
             )
         if self.doubled:
-            found.append(
-                f"bases {[list(pair) for pair in self.doubled]} are doubles of each other (cosine above {DOUBLED}); "
-                "use fewer bases, or add lambda_orth to push them apart"
+            found["doubled"] = Trouble(
+                f"bases {[list(pair) for pair in self.doubled]} are doubles of each other (cosine above {DOUBLED})",
+                "use fewer bases, or add lambda_orth to push them apart",
             )
         return found
 

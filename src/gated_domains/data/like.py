@@ -60,7 +60,7 @@ def read_like(
     """
     reading = reading or Reading()
     if isinstance(what, str) and what in DATASETS:
-        return _of_dataset(load_data(what, reading, data_dir=data_dir, seed=seed), schema, targets=targets)
+        return new_data_of(load_data(what, reading, data_dir=data_dir, seed=seed), schema, targets=targets)
     path = located(what)
     if targets and schema.label_names is not None:
         raise DataError(
@@ -87,7 +87,8 @@ def _reader(path: Path) -> _Reader:
     return readers[reader_of(path)]
 
 
-def _of_dataset(dataset: DomainDataset, schema: Schema, *, targets: bool) -> NewData:
+def new_data_of(dataset: DomainDataset, schema: Schema, *, targets: bool) -> NewData:
+    """All rows of a data set, as new data are read; refused where a model of this schema cannot take them."""
     check_inputs(dataset.name, dataset.inputs, schema)
     answers = None
     if dataset.label_names != schema.label_names and targets:

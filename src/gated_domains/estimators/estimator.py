@@ -68,6 +68,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             self.solver_, self.n_iter_ = history.solver, history.iterations
             self.loss_curve_, self.validation_curve_ = history.losses, history.validation_losses
             self._parts: Parts | None = None
+            self._keep_rows(kept, network, first=True, seed=seed)
             self._settle(network)
         return self
 
@@ -99,6 +100,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             loss = parts.learn(network, material, batch_size=how.batch_size, rate=how.learning_rate)
             self.loss_curve_ = [*self.loss_curve_, loss]
             self.n_iter_ += 1
+            self._keep_rows(material, network, first=first, seed=self.n_iter_)
             self._settle(network)
 
     def predicted(self, X: Any, *, gates: Gates = "sample") -> Predicted:  # noqa: N803
@@ -156,6 +158,9 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     def _weights(self, values: Any, targets: Tensor, sample_weight: Any, domains: Any) -> NDArray[np.float64]:
         """How much each row counts, 1 on average."""
 
+    def _keep_rows(self, material: Material, network: Network, *, first: bool, seed: int) -> None:
+        """Keep some of the rows of training, where this kind of estimator has a use for them."""
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "network_")
 
@@ -195,14 +200,14 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         )
         targets, outputs, task = self._targets(answers, classes)
         known = known_domains(sample_domain, values)
-        domains = None if known is None else known[1]
+        names, domains = (None, None) if known is None else known
         weights = self._weights(values, targets, sample_weight, domains)
         device = self._device()
         source = RowSource(values, device=device)
-        material = Material(source, targets.to(device), torch.from_numpy(weights).to(device), domains)
+        material = Material(source, targets.to(device), torch.from_numpy(weights).to(device), domains, names)
         if not weights.all():
             material = material.take(np.flatnonzero(weights))  # rows of no weight are not there
-        self._remember_domains(None if known is None else known[0], material.domains, reset=reset)
+        self._remember_domains(names, material.domains, reset=reset)
         return material, outputs, task
 
     def _rows(self, X: Any) -> RowSource:  # noqa: N803

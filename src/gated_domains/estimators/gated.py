@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
@@ -14,18 +15,29 @@ from gated_domains.common.paper import GateName
 from gated_domains.estimators.classification import NetworkClassifier
 from gated_domains.estimators.estimator import NetworkEstimator, keep
 from gated_domains.estimators.making import Units, fit_units, gated_network, num_bases_for
-from gated_domains.estimators.network import GatedNetwork
+from gated_domains.estimators.material import Material
+from gated_domains.estimators.network import GatedNetwork, Network
+from gated_domains.estimators.reference import Reference, rows_asked_for
 from gated_domains.estimators.regression import NetworkRegressor
 from gated_domains.estimators.scaling import Scaling
+from gated_domains.estimators.shift_score import ShiftScore, calibrated_accuracy, coverage_of, shift_score
 from gated_domains.layer.gates import SoftmaxGate
 from gated_domains.layer.kernels import as_kernel
 from gated_domains.layer.tasks import Task
+
+if TYPE_CHECKING:
+    from gated_domains.insight.shift.accuracy import AccuracyCalibration, AccuracyEstimate
+
+Own = TypeVar("Own", bound="GDUClassifier")
 
 
 class Gated(NetworkEstimator):
     """What estimators with units have in common."""
 
     network_: GatedNetwork
+    reference_: NDArray[np.float32]
+    reference_domains_: NDArray[Any] | None
+    reference_rows: int
 
     def gates(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """beta: the weight of each basis for every row."""
@@ -41,6 +53,18 @@ class Gated(NetworkEstimator):
         units = self.network_.units
         found = self._asked(source, lambda x: {"familiarity": units.familiarity(self.network_.standard(x))})
         return found["familiarity"]
+
+    def shift_score(self, X: Any, *, permutations: int = 999, seed: int = 0) -> ShiftScore:  # noqa: N803
+        """How unlike the rows of training these are together: ``score``, ``p_value``, ``novelty`` and ``unlike``.
+
+        Held against ``reference_``, the rows that were kept of training.
+        """
+        return shift_score(self, X, permutations=permutations, seed=seed)
+
+    def standard(self, X: Any) -> Tensor:  # noqa: N803
+        """The rows as gates and experts see them: standardised, on the CPU."""
+        found = self._asked(self._rows(X), lambda x: {"standard": self.network_.standard(x)})
+        return torch.from_numpy(found["standard"])
 
     @property
     def bases_(self) -> NDArray[Any]:
@@ -83,6 +107,7 @@ class Gated(NetworkEstimator):
         seed: int,
     ) -> GatedNetwork:
         chosen, rows = Units.of(self), look()
+        rows_asked_for(self.reference_rows)
         network = self._empty(inputs, outputs, task, num_bases=num_bases_for(rows, chosen, seed=seed))
         network.units.to(rows.device, dtype)
         fit_units(network, rows, chosen, seed=seed)
@@ -90,6 +115,14 @@ class Gated(NetworkEstimator):
 
     def _empty(self, inputs: Scaling, outputs: Scaling, task: Task, *, num_bases: int) -> GatedNetwork:
         return gated_network(inputs, outputs, task, chosen=Units.of(self), num_bases=num_bases, alpha=self.alpha)
+
+    def _keep_rows(self, material: Material, network: Network, *, first: bool, seed: int) -> None:
+        self.__dict__.pop("accuracy_", None)  # it was that of the model before
+        if not first and not hasattr(self, "reference_"):
+            return  # an older version saved it without; rows of this part alone would not be those of training
+        before = Reference.none(self.n_features_in_) if first else Reference(self.reference_, self.reference_domains_)
+        most = rows_asked_for(self.reference_rows)
+        self.reference_, self.reference_domains_ = before.joined_by(material, network, most=most, seed=seed)
 
 
 class GDUClassifier(Gated, NetworkClassifier):
@@ -103,7 +136,8 @@ class GDUClassifier(Gated, NetworkClassifier):
 
     Parameters
     ----------
-    num_bases : how many bases; ``"auto"``: as Davies-Bouldin finds, 2 to 10.
+    num_bases : how many bases; ``"auto"``: as Davies-Bouldin finds, 2 to 10; ``"adaptive"``: as many as the rows have
+        modes, 1 to 10.
     basis_size : vectors in a basis.
     gate : ``"cosine"``, ``"mmd"`` or ``"projection"``.
     sigma : width of the Gaussian kernel on standardised columns; ``"median"``: the median distance of rows.
@@ -120,6 +154,9 @@ class GDUClassifier(Gated, NetworkClassifier):
         ``n_iter_no_change`` iterations or epochs without a validation loss better by ``tol``.
     device : ``"auto"``: a GPU where there is one.
     verbose : print a line every so many iterations or epochs.
+    reference_rows : rows of the training data that are kept, by chance, to hold new ones against (``shift_score``);
+        fewer of very wide ones, 0: none. They are rows of your data, standardised, and travel with a saved or pickled
+        model: whoever has it can read them.
 
     Attributes
     ----------
@@ -127,13 +164,18 @@ class GDUClassifier(Gated, NetworkClassifier):
     bases_, num_bases_, sigma_, kappa_ : what came of the units; bases in the units of the columns.
     domains_, domain_counts_ : names and numbers of rows of the domains, where ``sample_domain`` told them.
     solver_, n_iter_, loss_curve_, validation_curve_ : how training went.
+    reference_, reference_domains_ : the rows kept of training, standardised, and their domains (None: nobody told).
+        ``partial_fit`` keeps rows of the first parts, until there are as many.
+    accuracy_ : how accuracy is foreseen, once ``calibrate_accuracy`` has measured it.
     network_ : the torch module itself.
     """
+
+    accuracy_: AccuracyCalibration
 
     def __init__(
         self,
         *,
-        num_bases: int | Literal["auto"] = "auto",
+        num_bases: int | Literal["auto", "adaptive"] = "auto",
         basis_size: int = 10,
         gate: GateName = "cosine",
         sigma: float | Literal["median"] = "median",
@@ -162,8 +204,34 @@ class GDUClassifier(Gated, NetworkClassifier):
         device: Literal["auto", "cpu", "cuda"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
+        reference_rows: int = 1000,
     ) -> None:
         keep(self, locals())
+
+    def calibrate_accuracy(
+        self: Own,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_domain: Any,
+        sample_weight: Any = None,
+    ) -> Own:
+        """Measure how well the accuracy at a new site can be foreseen, on the rows of training.
+
+        The same classifier is fitted without each domain in turn and asked about it. Kept as ``accuracy_`` until the
+        next fit, and saved with the model.
+        """
+        self.accuracy_ = calibrated_accuracy(self, X, y, sample_domain, sample_weight)
+        return self
+
+    def estimate_accuracy(self, X: Any) -> AccuracyEstimate:  # noqa: N803
+        """The accuracy that this classifier will probably have on rows like these, from confidence and familiarity."""
+        said = self.predicted(X)
+        if not hasattr(self, "accuracy_"):
+            raise ValueError(
+                "nobody has measured how well its accuracy can be foreseen; call "
+                "calibrate_accuracy(X, y, sample_domain) with the rows of training first"
+            )
+        return self.accuracy_.estimate(said.output.max(1), coverage_of(self.network_.units, said))
 
 
 class GDURegressor(Gated, NetworkRegressor):
@@ -174,7 +242,7 @@ class GDURegressor(Gated, NetworkRegressor):
     def __init__(
         self,
         *,
-        num_bases: int | Literal["auto"] = "auto",
+        num_bases: int | Literal["auto", "adaptive"] = "auto",
         basis_size: int = 10,
         gate: GateName = "cosine",
         sigma: float | Literal["median"] = "median",
@@ -202,5 +270,6 @@ class GDURegressor(Gated, NetworkRegressor):
         device: Literal["auto", "cpu", "cuda"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
+        reference_rows: int = 1000,
     ) -> None:
         keep(self, locals())

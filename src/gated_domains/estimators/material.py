@@ -18,12 +18,16 @@ from gated_domains.estimators.rows import RowSource
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Rows with targets and weights (which average 1), and, where known, the domain each comes from."""
+    """Rows with targets and weights (which average 1), and, where known, the domain each comes from.
+
+    ``domains`` are places in ``domain_names``.
+    """
 
     source: RowSource
     targets: Tensor
     weights: Tensor
     domains: NDArray[np.int64] | None = None
+    domain_names: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -37,6 +41,7 @@ class Material:
             self.targets[picked],
             weights / weights.mean(),
             None if self.domains is None else self.domains[rows],
+            self.domain_names,
         )
 
     def strata(self) -> list[NDArray[np.int64]]:

@@ -22,13 +22,16 @@ from gated_domains.common.numbers import not_negative
 from gated_domains.data.errors import DataError, did_you_mean, first_line, listing
 from gated_domains.data.files import written_whole
 from gated_domains.estimators.estimator import DEVICES, NetworkEstimator
-from gated_domains.estimators.gated import GDUClassifier, GDURegressor
+from gated_domains.estimators.gated import Gated, GDUClassifier, GDURegressor
 from gated_domains.estimators.network import Network
 from gated_domains.estimators.plain import ERMClassifier, ERMRegressor
+from gated_domains.estimators.reference import rows_asked_for
 from gated_domains.estimators.scaling import Scaling
 from gated_domains.estimators.solving import Solving
 
-FORMAT = 1
+# Rows of training and the calibration of accuracy came with 2; files of 1 have neither.
+FORMAT = 2
+_READ = (1, FORMAT)
 WEIGHTS, CARD = "estimator.safetensors", "estimator.json"
 ESTIMATORS: dict[str, type[NetworkEstimator]] = {
     kind.__name__: kind for kind in (GDUClassifier, GDURegressor, ERMClassifier, ERMRegressor)
@@ -41,6 +44,8 @@ _NEW_WEIGHTS = "estimator.new.safetensors"
 # Arrays of names and numbers that a fitted estimator may have, and plain values.
 _ARRAYS = ("classes_", "feature_names_in_", "domains_", "domain_counts_")
 _VALUES = ("n_features_in_", "n_iter_", "solver_", "loss_curve_", "validation_curve_", "flat_", "outputs_")
+# Tensors beside those of the network: rows kept of training, and the place of each one's domain.
+_ROWS, _DOMAINS = "reference", "reference_domains"
 
 
 def save_estimator(estimator: NetworkEstimator, folder: Path) -> None:
@@ -56,7 +61,7 @@ def save_estimator(estimator: NetworkEstimator, folder: Path) -> None:
         )
     network = estimator.network_
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in network.state_dict().items()}
-    content = bytes_of_tensors(tensors)
+    content = bytes_of_tensors(tensors | _kept_of_training(estimator))
     card: dict[str, Any] = {
         "format": FORMAT,
         "gated_domains": __version__,
@@ -66,6 +71,7 @@ def save_estimator(estimator: NetworkEstimator, folder: Path) -> None:
         "precision": str(network.dtype).removeprefix("torch."),
         "arrays": {name: _described(getattr(estimator, name)) for name in _ARRAYS if hasattr(estimator, name)},
         "values": {name: getattr(estimator, name) for name in _VALUES if hasattr(estimator, name)},
+        "accuracy": estimator.accuracy_.describe() if hasattr(estimator, "accuracy_") else None,
     }
     card["sha256"] = _digest(card, content)
     told = json.dumps(card, indent=1, allow_nan=False) + "\n"
@@ -102,7 +108,7 @@ def load_estimator(folder: str | Path) -> NetworkEstimator:
         raise DataError(f"{folder / CARD}: there is no estimator {kind!r}{did_you_mean(str(kind), ESTIMATORS)}")
     try:
         return _filled(ESTIMATORS[kind], card, content)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, SafetensorError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, SafetensorError) as error:
         raise DataError(f"{folder / CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
 
 
@@ -118,6 +124,14 @@ def _filled(kind: type[NetworkEstimator], card: dict[str, Any], content: bytes) 
     _check_card(estimator)
     outputs, task = estimator._asked_for()
     tensors = tensors_of_bytes(content)
+    if isinstance(estimator, Gated) and card["format"] > 1:
+        _take_rows(estimator, tensors)
+    if card.get("accuracy") is not None:
+        from gated_domains.insight.shift.accuracy import AccuracyCalibration
+
+        if not isinstance(estimator, GDUClassifier):
+            raise ValueError(f"{kind.__name__} has no accuracy that could be foreseen")
+        estimator.accuracy_ = AccuracyCalibration.from_description(card["accuracy"])
 
     def empty() -> Network:
         scalings = Scaling(int(estimator.n_features_in_)), Scaling(outputs)
@@ -134,10 +148,40 @@ def _filled(kind: type[NetworkEstimator], card: dict[str, Any], content: bytes) 
     return estimator
 
 
+def _kept_of_training(estimator: NetworkEstimator) -> dict[str, Tensor]:
+    """The rows kept of training and, where they are known, the places of their domains in ``domains_``."""
+    rows = getattr(estimator, "reference_", None)
+    if not isinstance(estimator, Gated) or rows is None:
+        return {}
+    found = {_ROWS: torch.from_numpy(np.ascontiguousarray(rows, np.float32))}
+    if estimator.reference_domains_ is not None:
+        places = {str(name): place for place, name in enumerate(estimator.domains_)}
+        found[_DOMAINS] = torch.tensor([places[str(name)] for name in estimator.reference_domains_], dtype=torch.int64)
+    return found
+
+
+def _take_rows(estimator: Gated, tensors: dict[str, Tensor]) -> None:
+    """Move the rows kept of training from the tensors into the estimator; refused where they are no such rows."""
+    rows, domains = tensors.pop(_ROWS, None), tensors.pop(_DOMAINS, None)
+    if rows is None:  # it was loaded from a file of format 1 before
+        return
+    if rows.dtype != torch.float32 or rows.dim() != 2 or rows.shape[1] != estimator.n_features_in_:
+        raise ValueError("the rows kept of training are not of the shape that the card tells of")
+    if not rows.isfinite().all():
+        raise ValueError("the rows kept of training hold NaN or infinity")
+    estimator.reference_, estimator.reference_domains_ = rows.numpy(), None
+    if domains is not None:
+        if domains.dtype != torch.int64 or domains.shape != rows.shape[:1] or (domains < 0).any():
+            raise ValueError("the domains of the rows kept of training do not go with them")
+        estimator.reference_domains_ = estimator.domains_[domains.numpy()]
+
+
 def _check_card(estimator: NetworkEstimator) -> None:
     """Refuse arrays that do not go together, and settings that no fit would take."""
     Solving.of(estimator)
     not_negative("alpha", estimator.alpha)
+    if isinstance(estimator, Gated):
+        rows_asked_for(estimator.reference_rows)
     arrays = [getattr(estimator, name) for name in _ARRAYS if hasattr(estimator, name)]
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", None)
@@ -200,7 +244,7 @@ def _card(folder: Path) -> dict[str, Any]:
             f"{path} was saved by a newer version (gated-domains {card.get('gated_domains')}, format {found}); this "
             f"one ({__version__}) reads formats up to {FORMAT}: update it"
         )
-    if type(found) is not int or found != FORMAT:
+    if type(found) is not int or found not in _READ:
         raise DataError(f"{path} is of format {found!r}, this version reads {FORMAT}; {_AGAIN}")
     return card
 

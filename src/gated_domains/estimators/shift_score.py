@@ -1,0 +1,137 @@
+"""How unlike the rows of training new rows are, and how accurate a classifier will probably be on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from gated_domains.estimators.material import known_domains
+from gated_domains.evaluation.predicted import Predicted
+from gated_domains.layer.units import GatedDomainUnits
+
+if TYPE_CHECKING:  # insight brings training with it, which fitting does without
+    from gated_domains.insight.shift.accuracy import AccuracyCalibration
+
+# Of new rows, by chance, that the distance is measured on: there are their square of pairs.
+_MEASURED = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftScore:
+    """New rows against rows of training.
+
+    ``score`` is the distance of their means in the kernel's space, less what chance alone adds to it; 0 for rows like
+    those of training. ``p_value`` is of the permutation test that there is no difference. ``novelty`` is the mean over
+    the new rows, ``unlike`` the share that is unlike anything seen (familiarity 0; 3 % of the training rows are).
+    """
+
+    score: float
+    p_value: float
+    novelty: float
+    unlike: float
+    rows: int
+
+
+def shift_score(estimator: Any, X: Any, *, permutations: int, seed: int) -> ShiftScore:  # noqa: N803
+    """Of rows against those that a gated estimator has kept."""
+    reference = torch.from_numpy(kept_rows(estimator))
+    from gated_domains.insight.shift.distances import Distances
+    from gated_domains.insight.shift.two_sample import two_sample_test
+
+    units: GatedDomainUnits = estimator.network_.units
+    new = estimator.standard(X).float()
+    test = two_sample_test(units.kernel, reference, new, permutations=permutations, seed=seed)
+    order = torch.randperm(len(new), generator=torch.Generator().manual_seed(seed))[:_MEASURED]
+    found = Distances.of(units.kernel, [reference, new[order]])
+    said = estimator.predicted(X)
+    familiar = coverage_of(units, said)
+    return ShiftScore(
+        score=found.between([0], [1]),
+        p_value=test.p_value,
+        novelty=float(said.residual.mean(dtype=np.float64)),
+        unlike=float((familiar <= 0).mean()),
+        rows=len(new),
+    )
+
+
+def kept_rows(estimator: Any) -> NDArray[np.float32]:
+    """The rows that a gated estimator has kept of its training; refused where there are too few."""
+    check_is_fitted(estimator)
+    found: NDArray[np.float32] | None = getattr(estimator, "reference_", None)
+    if found is None:
+        raise ValueError(
+            "this estimator was saved by an older version, which kept no rows of training to hold new ones against; "
+            "fit it again"
+        )
+    if len(found) < 2:
+        raise ValueError(
+            f"this estimator has kept {len(found)} rows of training to hold new ones against "
+            f"(reference_rows={estimator.reference_rows}); fit it again with more"
+        )
+    return found
+
+
+def coverage_of(units: GatedDomainUnits, said: Predicted) -> NDArray[Any]:
+    """How familiar rows are, also where the model does without coverage."""
+    if said.coverage is not None:
+        return said.coverage
+    assert said.residual is not None  # gates leave one
+    with torch.no_grad():
+        found: NDArray[Any] = units.coverage(torch.from_numpy(said.residual)).numpy()
+    return found
+
+
+def calibrated_accuracy(
+    estimator: Any,
+    X: Any,  # noqa: N803
+    y: Any,
+    sample_domain: Any,
+    sample_weight: Any = None,
+) -> AccuracyCalibration:
+    """Fit the same classifier without each domain in turn, and see how confident and how right it is there."""
+    from gated_domains.insight.shift.accuracy import LeftOut, calibrate_accuracy
+
+    check_is_fitted(estimator)
+    rows = X if hasattr(X, "shape") else np.asarray(X)
+    answers = np.asarray(y)
+    known = known_domains(sample_domain, rows)
+    if known is None or len(known[0]) < 2:
+        raise ValueError(
+            f"sample_domain names {0 if known is None else len(known[0])} domains, and each is to be left out in turn; "
+            "at least 2 are needed"
+        )
+    names, domains = known
+    weights = None if sample_weight is None else np.asarray(sample_weight)
+    found = []
+    for place, name in enumerate(names):
+        if estimator.verbose:
+            print(f"{name} left out ({place + 1} of {len(names)})", flush=True)
+        kept, apart = np.flatnonzero(domains != place), np.flatnonzero(domains == place)
+        alike = clone(estimator).set_params(reference_rows=0)
+        try:
+            alike.fit(
+                _safe_indexing(rows, kept),
+                answers[kept],
+                sample_domain=names[domains[kept]],
+                sample_weight=None if weights is None else weights[kept],
+            )
+        except ValueError as error:
+            raise ValueError(f"without the domain {str(name)!r} nothing can be fitted: {error}") from error
+        said = alike.predicted(_safe_indexing(rows, apart))
+        correct = alike.classes_[said.output.argmax(1)] == answers[apart]
+        found.append(
+            LeftOut(
+                name=str(name),
+                confidence=said.output.max(1),
+                coverage=coverage_of(alike.network_.units, said),
+                correct=correct,
+            )
+        )
+    return calibrate_accuracy(found)
