@@ -43,13 +43,14 @@ lint: $(VENV)/ready  ## style, spelling, import direction
 types: $(VENV)/ready  ## mypy, strict
 	$(RUN)/mypy
 
-bench: $(VENV)/ready $(EXTRAS_VENV)/ready  ## what layer, methods, reading data, exported models and estimators cost
+bench: $(VENV)/ready $(EXTRAS_VENV)/ready  ## what layer, methods, reading data, exports, estimators and the shift test cost
 	$(RUN)/python benchmarks/layer.py
 	$(EXTRAS_VENV)/bin/python benchmarks/keras_layer.py
 	$(RUN)/python benchmarks/methods.py
 	$(RUN)/python benchmarks/loading.py
 	$(EXTRAS_VENV)/bin/python benchmarks/export.py
 	$(RUN)/python benchmarks/estimators.py
+	$(RUN)/python benchmarks/shift_test.py
 
 format: $(VENV)/ready  ## put files into shape
 	$(RUN)/ruff check --fix .

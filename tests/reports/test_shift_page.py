@@ -93,6 +93,12 @@ def test_the_accuracy_comes_with_its_interval_its_error_and_the_truth() -> None:
     )
 
 
+def test_an_interval_that_leaves_nearly_all_open_is_called_so() -> None:
+    wide = replace(a_site().accuracy, low=0.3, high=1.0)
+    assert "nobody can tell yet" in said(a_site(accuracy=wide))
+    assert "nobody can tell yet" not in said(a_site())
+
+
 def test_where_nobody_measured_it_that_is_said_with_the_command() -> None:
     words = said(a_site(accuracy=None, no_accuracy="Nobody has measured it: add --calibrate.", true_accuracy=None))
     assert words.endswith("Nobody has measured it: add --calibrate.")

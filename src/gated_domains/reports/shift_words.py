@@ -11,6 +11,7 @@ _NAMED = 3  # bases that are spoken of; the table has all
 _LITTLE = 0.05  # of a site: a basis below is not spoken of
 _MOST = 0.5  # share from which on one source is what a basis mostly stands for
 _MORE_OFTEN = 1.5  # times the share that each would have, from which on a source stands out
+_WIDE = 0.6  # of an interval of accuracies: it leaves the better part of them open
 _ALIKE = "all alike"
 
 
@@ -107,9 +108,14 @@ def accuracy_words(shift: SiteShift) -> str:
         else f" Foreseen in the same way, the accuracy on {len(found.left_out)} sources left out of training was off "
         f"by {_points(found.error)} points on average."
     )
+    wide = (
+        " An interval this wide says that nobody can tell yet: have some answers checked."
+        if found.error is not None and found.high - found.low > _WIDE
+        else ""
+    )
     return (
         f"The model will probably be {_points(found.value)} % ({_points(found.low)} to {_points(found.high)}) accurate "
-        f"there{beside}.{off}{truth}"
+        f"there{beside}.{off}{wide}{truth}"
     )
 
 
