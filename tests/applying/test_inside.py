@@ -78,6 +78,14 @@ def test_the_rows_of_a_run_are_those_of_its_split(run, clinic):
     assert known.held_out.targets.tolist() == data.targets[rows].tolist()
 
 
+def test_rows_of_a_domain_that_only_selected_are_not_familiar(clinic, folder):
+    others = {"selection": "out_of_domain", "validation_domain": "south"}
+    found = GatedRun(trained(clinic, "gdu", folder, settings={"num_bases": 3}, **others)).trained_on()
+    assert found.unseen is None
+    assert found.familiar is found.train
+    assert found.validation is not None
+
+
 def test_what_a_model_says_of_held_out_rows_is_what_its_result_says(run):
     model = open_gated(run.path)
     part = model.trained_on().held_out

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.synthetic import Elements, synthetic
-from gated_domains.insight.shift.outside import NORMAL, Outside, outside_span, weight_of_new
+from gated_domains.insight.shift.outside import Outside, outside_span, weight_of_new
 from gated_domains.layer.kernels import Gaussian
 from gated_domains.layer.units import GatedDomainUnits
 
@@ -101,7 +101,7 @@ def test_flagged_samples_are_those_of_the_new_element(elements):
 def test_what_is_usual_is_about_three_in_a_hundred_and_a_familiar_site_has_no_new_part():
     model = trained(4)
     found = look(model, 0.0, rows=1_000)
-    assert found.usual_share == pytest.approx(NORMAL, abs=0.02)
+    assert found.usual_share == pytest.approx(0.03, abs=0.02)  # by the making of coverage
     assert abs(found.excess) < 0.03
     assert found.low == 0
     assert not found.new_part

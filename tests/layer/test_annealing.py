@@ -78,6 +78,13 @@ def test_elements_of_other_weights_and_widths_far_from_the_origin_are_told_apart
     assert len({int(part.mode().values) for part in owners.split(list(sizes))}) == 3
 
 
+def test_copies_of_one_row_are_a_group_and_the_number_is_found_soon():
+    x = torch.cat([torch.randn(200, 3), torch.full((200, 3), 9.0)])
+    head = GatedDomainUnits(3, 2, num_bases="adaptive").grow_bases(x)
+    assert head.num_bases == 2
+    assert len(head.history) < 12
+
+
 def test_never_more_than_there_is_room_for():
     head = GatedDomainUnits(2, 2, num_bases="adaptive", max_bases=2).grow_bases(blobs())
     assert (head.num_bases, head.max_bases, head.settled) == (2, 2, True)

@@ -72,11 +72,26 @@ def test_the_mixture_names_whose_the_bases_are() -> None:
         ((0.1, 0.71, 0.19), "mostly b (71 %)"),
         ((0.34, 0.33, 0.33), "all alike"),
         ((0.0, 0.0, 0.0), ""),
+        ((0.02, 0.49, 0.49), "b (49 %) and c (49 %)"),
     ],
 )
 def test_whose_a_basis_is(shares: tuple[float, ...], words: str) -> None:
     basis = BasisShare(basis=1, share=0.5, low=0.4, high=0.6, of_sources=shares)
     assert whose(basis, ["a", "b", "c"]) == words
+
+
+def test_of_two_sources_with_like_parts_none_is_named() -> None:
+    basis = BasisShare(basis=1, share=0.5, low=0.4, high=0.6, of_sources=(0.5, 0.5))
+    assert whose(basis, ["a", "b"]) == "all alike"
+    assert whose(replace(basis, of_sources=(0.8, 0.2)), ["a", "b"]) == "mostly a (80 %)"
+
+
+def test_of_a_site_that_no_basis_expresses_no_mixture_is_told() -> None:
+    lost = a_site(outside=0.97)
+    assert "what it draws on cannot be told" in said(lost)
+    assert "It draws" not in said(lost)
+    assert "shift-mixture" not in [chart.key for chart in charts(lost)]
+    assert "shift-mixture" in [chart.key for chart in charts(a_site())]
 
 
 def test_two_sources_that_stand_out_are_both_named_and_one_alone_says_nothing() -> None:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gated_domains.applying.of_estimator import where_missing
 from gated_domains.applying.of_run import RunPredictor
 from gated_domains.applying.opening import kind_of
 from gated_domains.backbones.backbone import Backbone
@@ -67,9 +68,19 @@ class TrainedOn:
     held_out: NewData | None
 
     @property
+    def unseen(self) -> NewData | None:
+        """Validation rows of the domains that were trained on; None where there are no two, or they are of others."""
+        rows, train = self.validation, self.train
+        if rows is None or len(rows) < 2:
+            return None
+        if rows.domains is not None and train.domains is not None and not np.isin(rows.domains, train.domains).all():
+            return None  # it was selected by a domain that it was not trained on
+        return rows
+
+    @property
     def familiar(self) -> NewData:
-        """Rows of the source domains that were not trained on, where there are some; else those that were."""
-        return self.train if self.validation is None else self.validation
+        """Rows of the domains of training that were not trained on, where there are some; else those that were."""
+        return self.train if self.unseen is None else self.unseen
 
 
 class GatedModel(ABC):
@@ -211,7 +222,8 @@ class GatedEstimator(GatedModel):
             standard = self.estimator.standard(rows)
             return Looked(standard, standard, self.estimator.predicted(rows))
         except ValueError as error:  # NaN, in scikit-learn's words
-            raise DataError(f"{data.name}: {error}") from error
+            names = getattr(self.estimator, "feature_names_in_", None)
+            raise DataError(f"{data.name}: {error}{where_missing(np.asarray(rows), names)}") from error
 
     def trained_on(
         self,

@@ -76,7 +76,7 @@ class EstimatorPredictor:
         try:
             return self.estimator.predicted(rows, gates=gates)
         except ValueError as error:  # NaN, in scikit-learn's words
-            raise DataError(f"{data.name}: {error}{self._where_missing(values)}") from error
+            raise DataError(f"{data.name}: {error}{where_missing(values, self._names)}") from error
 
     def _listen(self, delta: float) -> ChangeAlarm:
         units = self.estimator.network_.units
@@ -85,7 +85,9 @@ class EstimatorPredictor:
         self._stream.watch = alarm = ChangeAlarm(units, delta=delta)
         return alarm
 
-    def _where_missing(self, values: NDArray[Any]) -> str:
-        places = np.flatnonzero(np.isnan(values).any(0))
-        names = places if self._names is None else self._names[places]
-        return f"\nNumbers are missing in these columns: {listing(names)}" if len(places) else ""
+
+def where_missing(values: NDArray[Any], names: NDArray[Any] | None) -> str:
+    """The columns in which numbers are missing, as a message goes on; nothing where none is."""
+    places = np.flatnonzero(np.isnan(values).any(0))
+    told = places if names is None else names[places]
+    return f"\nNumbers are missing in these columns: {listing(told)}" if len(places) else ""

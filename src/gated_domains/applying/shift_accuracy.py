@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun
-from gated_domains.data.errors import DataError, listing
+from gated_domains.data.errors import DataError, explain, listing
 from gated_domains.data.held_out import is_fold
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import OFFICIAL
 from gated_domains.estimators.gated import GDUClassifier
 from gated_domains.estimators.saving import load_estimator
+from gated_domains.evaluation.selection import SELECTION_RULES
 from gated_domains.experiments.json_files import read_json, write_json
 from gated_domains.experiments.model import digest_of_weights
 from gated_domains.experiments.recipe import Recipe
@@ -141,7 +141,9 @@ def _why_not(model: GatedRun) -> str:
 def _ways(recipe: Recipe, sources: Sequence[str]) -> Iterator[_Without]:
     """The fair way first: the source is held out, and selects nothing. The other is that of leave_one_source_out."""
     before = [] if recipe.hold_out is None else [recipe.hold_out]
-    yield _Without({name: recipe.but(hold_out="+".join([*before, name])) for name in sources}, TEST)
+    # The oracle would select by the answers of the source that is left out.
+    fair = recipe.but(selection="source_validation") if SELECTION_RULES[recipe.selection].oracle else recipe
+    yield _Without({name: fair.but(hold_out="+".join([*before, name])) for name in sources}, TEST)
     if recipe.validation_domain is None:
         whole = recipe.training.model_copy(update={"patience": None})
         left_out = recipe.but(selection="out_of_domain", training=whole)
@@ -223,16 +225,17 @@ def _of_estimator(
         raise DataError(
             f"{trained.name} names no two domains to leave out in turn; name the column that holds them (--domain)"
         )
-    values: Any = model.schema.encoding.prepare(trained.inputs).read(np.arange(len(trained)))
-    names = getattr(estimator, "feature_names_in_", None)
-    rows = values if names is None else pd.DataFrame(values, columns=names)
     sites = np.array(trained.domain_names)[trained.domains]
     try:
-        estimator.calibrate_accuracy(rows, estimator.classes_[trained.targets], sites)
+        estimator.calibrate_accuracy(model.table(trained), estimator.classes_[trained.targets], sites)
     except ValueError as error:
         raise DataError(f"{trained.name}: {error}") from error
     kept = load_estimator(model.name)  # with the settings it was saved with, not those of this asking
     assert isinstance(kept, GDUClassifier)
     kept.accuracy_ = estimator.accuracy_
-    kept.save(model.name)
-    return Foresight(estimator.accuracy_, notes=(f"measured on {listing(np.unique(sites))}, and kept in {model.name}",))
+    measured = f"measured on {listing(np.unique(sites))}"
+    try:
+        kept.save(model.name)
+    except OSError as error:  # somebody else's folder, perhaps: what was measured stands
+        return Foresight(estimator.accuracy_, notes=(f"{measured}; not kept: {explain(error)}",))
+    return Foresight(estimator.accuracy_, notes=(f"{measured}, and kept in {model.name}",))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, Looked, TrainedOn
+from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, Looked
 from gated_domains.data.errors import DataError, explain
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
@@ -67,23 +67,12 @@ def _of_run(model: GatedRun, training: str | os.PathLike[str] | None, data_dir: 
             f"{model.name} has kept no rows of training yet, and they cannot be read: {said} (--data names where they "
             "lie now)"
         ) from error
-    rows, trained_on = _compared_with(trained)
-    made = _looked_at(model, rows, trained_on=trained_on)
+    made = _looked_at(model, trained.familiar, trained_on=trained.unseen is None)
     try:
         made.write(path, of=weights)
     except OSError as error:  # somebody else's folder, perhaps: what was found stands
         return Found(made, (f"rows of training are not kept for the next time: {explain(error)}",))
     return Found(made)
-
-
-def _compared_with(trained: TrainedOn) -> tuple[NewData, bool]:
-    """Rows of the domains of training that were not trained on; where there are none, those that were."""
-    rows, train = trained.validation, trained.train
-    if rows is None or len(rows) < 2:
-        return train, True
-    if rows.domains is not None and train.domains is not None and not np.isin(rows.domains, train.domains).all():
-        return train, True  # it was selected by a domain that it was not trained on
-    return rows, False
 
 
 def _looked_at(model: GatedModel, data: NewData, *, trained_on: bool) -> Reference:

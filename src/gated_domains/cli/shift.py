@@ -46,7 +46,8 @@ def shift(
         bool,
         typer.Option(
             "--calibrate",
-            help="Measure how well accuracy can be foreseen, where nobody has: train once without each source.",
+            help="Measure how well accuracy can be foreseen, where nobody has: train once without each source. "
+            "It is kept in the folder of the model.",
         ),
     ] = False,
     rows: Annotated[
@@ -110,12 +111,21 @@ def _watched(runner: Runner, recipes: Sequence[Recipe]) -> None:
 
 
 def _print(console: Console, found: SiteShift) -> None:
-    from gated_domains.reports.shift_words import percent, whose
+    from gated_domains.reports.shift_words import untold
 
     answer, *rest = found.sentences()
     console.print(Text(answer, style="bold"), soft_wrap=not console.is_terminal)
     for sentence in rest:
         console.print(Text(sentence), soft_wrap=not console.is_terminal)
+    if not untold(found):
+        _print_mixture(console, found)
+    for note in found.notes:
+        print_hanging(console, Text("note: "), note)
+
+
+def _print_mixture(console: Console, found: SiteShift) -> None:
+    from gated_domains.reports.shift_words import percent, whose
+
     names = [source.name for source in found.sources]
     table = Table("basis", box=None, header_style="bold", pad_edge=False)
     table.add_column("the site", justify="right")
@@ -134,5 +144,3 @@ def _print(console: Console, found: SiteShift) -> None:
     console.print()
     console.print(table)
     console.print()
-    for note in found.notes:
-        print_hanging(console, Text("note: "), note)

@@ -10,6 +10,7 @@ from gated_domains.layer.scalars import Scalars, shown
 
 # torch.quantile refuses more values than this.
 _QUANTILE_LIMIT = 2**24
+_UNFITTED = 2e4  # beyond any residual, so that an unfitted layer never falls back
 
 
 class Coverage(Scalars):
@@ -23,8 +24,13 @@ class Coverage(Scalars):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_scalar("q50", 1e4)  # beyond any residual, so that an unfitted layer never falls back
-        self.add_scalar("q97", 2e4)
+        self.add_scalar("q50", _UNFITTED / 2)
+        self.add_scalar("q97", _UNFITTED)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether quantiles were taken of data."""
+        return float(self.q97) < 0.99 * _UNFITTED  # half precision rounds it
 
     def forward(self, residual: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         q50, q97 = self.q50.to(residual.dtype), self.q97.to(residual.dtype)

@@ -22,7 +22,7 @@ from gated_domains.layer.fitting import kmeans
 DEEP = 0.5
 
 _TURNS = 5  # parts of the rows, each of which is counted once
-_CLUSTERS = (2, 4, 6)  # k-means with so many says which rows may lie on the two sides of a valley
+_CLUSTERS = (2, 3, 4, 6, 8)  # k-means with so many says which rows may lie on the two sides of a valley
 _WINDOWS = (6, 10, 16, 24)  # how many windows fit between the ends of a line
 _STEPS = 4  # places a window is tried at before it has moved by its own width
 _ENDS = 0.005  # of the rows on either side do not count for where a line ends

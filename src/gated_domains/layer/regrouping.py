@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gated_domains.layer.fitting import lloyd
-from gated_domains.layer.modes import chance_apart, find_gap
+from gated_domains.layer.modes import Gap, chance_apart, find_gap
 
 COOLING = 0.5
 """The factor by which the temperature falls from round to round."""
@@ -24,6 +24,7 @@ _PARTED, _JOINED = 0.01, 0.05
 # Shares of all rows: a part has at least the first, a group with less than the second has no mass.
 _PART, _NO_MASS = 0.01, 0.005
 _ITERATIONS = 20
+_FLAT = 1e-9  # of the largest critical temperature: rounding
 
 Heirs = dict[int, dict[int, float]]
 
@@ -88,12 +89,21 @@ def regroup(
     critical = {group: critical_temperature(x[found.groups == group]) for group in found.used}
     _cool(found, critical)
     tried = sorted((g for g in critical if critical[g] > found.temperature), key=lambda g: -critical[g])
-    smallest = max(least, int(_PART * len(x)))
+    smallest, level = max(least, int(_PART * len(x))), _PARTED / (max(1, len(tried)) * round_)
+
+    def gap_in(group: int) -> Gap | None:
+        gap = find_gap(x[found.groups == group], least=smallest, seed=round_)
+        return None if gap is None or gap.p > level else gap
+
+    whole = set()
     for group in tried:
-        free = sorted(set(range(places)) - found.used)
-        if free:
-            _split(found, x, group, free[0], least=smallest, level=_PARTED / (len(tried) * round_), seed=round_)
-    _merge(found, x, seed=round_)
+        gap, free = gap_in(group), sorted(set(range(places)) - found.used)
+        if gap is None:
+            whole.add(group)
+        elif free:
+            _split(found, x, group, free[0], gap)
+            whole |= {part for part in (group, free[0]) if gap_in(part) is None}
+    _merge(found, x, whole, seed=round_)
     return found
 
 
@@ -124,26 +134,26 @@ def _prune(found: Regrouped, x: Tensor) -> None:
 def _cool(found: Regrouped, critical: dict[int, float]) -> None:
     """To the next temperature, or straight to where something can happen; there is nothing in between."""
     found.temperature = min(COOLING * found.temperature, (1 - 1e-6) * max(critical.values()))
-    found.cold = all(found.temperature < own for own in critical.values())
+    # A group of equal rows has none, and never falls apart.
+    found.cold = all(found.temperature < own for own in critical.values() if own > _FLAT * max(critical.values()))
 
 
-def _split(found: Regrouped, x: Tensor, group: int, free: int, *, least: int, level: float, seed: int) -> None:
+def _split(found: Regrouped, x: Tensor, group: int, free: int, gap: Gap) -> None:
     own = torch.nonzero(found.groups == group).squeeze(-1)
-    gap = find_gap(x[own], least=least, seed=seed)
-    if gap is None or gap.p > level:
-        return
     found.groups[own[x[own] @ gap.direction > gap.cut]] = free
     found.used.add(free)
     found.splits += 1
-    before = found.heirs.get(group, {group: 1.0})
-    found.heirs[group] = found.heirs[free] = before
+    found.heirs[group] = found.heirs[free] = found.heirs.get(group, {group: 1.0})
 
 
-def _merge(found: Regrouped, x: Tensor, *, seed: int) -> None:
-    """Join the two groups that look most like one, as long as any do."""
+def _merge(found: Regrouped, x: Tensor, whole: set[int], *, seed: int) -> None:
+    """Join the two groups that look most like one, as long as any do.
+
+    Only such as have one mode each: of what is yet to fall apart, the parts may lie on either side of another group.
+    """
     chances: dict[tuple[int, int], float] = {}
-    while len(found.used) > 1:
-        for one, other in combinations(sorted(found.used), 2):
+    while len(whole) > 1:
+        for one, other in combinations(sorted(whole), 2):
             if (one, other) not in chances:
                 rows = (x[found.groups == group] for group in (one, other))
                 chances[one, other] = chance_apart(*rows, seed=seed)
@@ -151,6 +161,7 @@ def _merge(found: Regrouped, x: Tensor, *, seed: int) -> None:
         if chance <= _JOINED:
             return
         _join(found, one, other)
+        whole = whole - {other}
         chances = {pair: old for pair, old in chances.items() if not {one, other} & set(pair)}
 
 

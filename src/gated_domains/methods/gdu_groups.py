@@ -127,6 +127,16 @@ class GroupGDU(GDU):
 
     def _fit(self, rows: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
         super()._fit(rows, optimizer)
-        self.spread.fill_(1 / self.units.max_bases)  # these are other bases
+        self._count_anew()
+
+    def _adapt(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        before = self.units.active.clone()
+        super()._adapt(rows, optimizer)
+        if not torch.equal(before, self.units.active):
+            self._count_anew()
+
+    def _count_anew(self) -> None:
+        """These are other bases."""
+        self.spread.fill_(1 / self.units.max_bases)
         if self.settings.over == "bases":
             self.weights.logarithms.fill_(-math.log(self.units.max_bases))

@@ -12,6 +12,7 @@ _LITTLE = 0.05  # of a site: a basis below is not spoken of
 _MOST = 0.5  # share from which on one source is what a basis mostly stands for
 _MORE_OFTEN = 1.5  # times the share that each would have, from which on a source stands out
 _WIDE = 0.6  # of an interval of accuracies: it leaves the better part of them open
+_NEARLY_ALL = 0.9  # of a site outside of what the bases express
 _ALIKE = "all alike"
 
 
@@ -63,7 +64,14 @@ def _outside(shift: SiteShift) -> str:
     return f"{percent(shift.outside)} of it lies outside of what the bases express, of a source {ends}.{part}"
 
 
+def untold(shift: SiteShift) -> bool:
+    """Whether the bases express so little of a site that what it draws on hangs on them alone."""
+    return shift.outside >= _NEARLY_ALL
+
+
 def _mixture(shift: SiteShift) -> str:
+    if untold(shift):
+        return "The bases express next to nothing of it: what it draws on cannot be told."
     largest = sorted(shift.mixture, key=lambda basis: -basis.share)
     spoken = [basis for place, basis in enumerate(largest[:_NAMED]) if place == 0 or basis.share >= _LITTLE]
     names = [source.name for source in shift.sources]
@@ -87,11 +95,12 @@ def whose(basis: BasisShare, names: Sequence[str]) -> str:
     """Whose a basis is, by the weight that rows of each source give it: ``mostly va (93 %)``."""
     if len(names) < 2 or not sum(basis.of_sources):
         return ""
-    shares = sorted(zip(basis.of_sources, names, strict=True), key=lambda pair: -pair[0])
-    if shares[0][0] >= _MOST:
+    shares, fair = sorted(zip(basis.of_sources, names, strict=True), key=lambda pair: -pair[0]), 1 / len(names)
+    if shares[0][0] >= max(_MOST, _MORE_OFTEN * fair):
         return f"mostly {shares[0][1]} ({percent(shares[0][0])})"
-    more = [f"{name} ({percent(share)})" for share, name in shares if share >= _MORE_OFTEN / len(names)][:_NAMED]
-    return " and ".join(more) or _ALIKE
+    if shares[0][0] < _MORE_OFTEN * fair and shares[-1][0] >= fair / _MORE_OFTEN:
+        return _ALIKE
+    return " and ".join([f"{name} ({percent(share)})" for share, name in shares if share > fair][:_NAMED])
 
 
 def accuracy_words(shift: SiteShift) -> str:

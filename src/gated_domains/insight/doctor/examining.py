@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from gated_domains.data.errors import DataError
 from gated_domains.insight.doctor import of_bases, of_gates, of_kernel, of_rows
 from gated_domains.insight.doctor.findings import Diagnosis, Finding
 from gated_domains.insight.doctor.measures import look
@@ -35,6 +36,10 @@ def examine(
     if view is None:
         found = (*_of_weights(units), of_rows.cost(units, None))
         return Diagnosis(found, notes=(WITHOUT_ROWS,), of_weights_alone=True)
+    if view.numel() < 2 * view.shape[-1]:
+        raise DataError(
+            f"gates are examined on rows together, got a view of shape {tuple(view.shape)}; give 2 at least"
+        )
     seen = look(units, view, seed=seed)
     found = (
         of_gates.dependence(seen),

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from gated_domains.backbones.finding import evaluating
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import Seen
-from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.products import residual
 from gated_domains.layer.units import GatedDomainUnits
 
@@ -26,7 +25,7 @@ def coverage(seen: Seen) -> Finding:
     units = seen.units
     if not units.covers:
         return Finding(name="coverage", level="ok", value={"covers": False}, says="switched off")
-    if not fitted(units.coverage):
+    if not units.coverage.fitted:
         return Finding(
             name="coverage",
             level="look",
@@ -48,11 +47,6 @@ def coverage(seen: Seen) -> Finding:
         says=f"familiar rows are not covered ({says})",
         cure="renew the quantiles: fit_coverage with training rows, after the bases have moved",
     )
-
-
-def fitted(coverage: Coverage) -> bool:
-    """Whether quantiles were taken of data."""
-    return float(coverage.q97) != float(Coverage().q97)
 
 
 def cost(units: GatedDomainUnits, view: Tensor | None, features: Tensor | None = None) -> Finding:

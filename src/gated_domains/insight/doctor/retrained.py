@@ -53,7 +53,8 @@ def beside_linear_head(
         )
     metric = metric_for(task)
     found = [beside(name, metric, own.output, head.output(own.features), own.targets) for name, own in parts.items()]
-    how = f"retrained on {len(features):,} rows, ridge {head.ridge:g}"
+    chosen = "" if chosen_by is None else ", chosen on validation rows"
+    how = f"retrained on {len(features):,} rows, ridge {head.ridge:g}{chosen}"
     return finding(found, how=how, about={"ridge": head.ridge, "trained_rows": len(features)})
 
 

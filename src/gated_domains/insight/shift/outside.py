@@ -18,13 +18,10 @@ from torch import Tensor
 
 from gated_domains.data.errors import DataError
 from gated_domains.insight.shift.rows import checked_rows, kernel_blocks
-from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.kernels import KernelLike, as_kernel
 from gated_domains.layer.products import residual
 from gated_domains.layer.units import GatedDomainUnits
 
-NORMAL = 0.03
-"""The share of training rows that have coverage 0."""
 _AT_ONCE = 2_048
 _MOST_PAIRED = 4_000  # rows, by chance, of which all pairs are looked at
 _DRAWS = 4_000
@@ -89,7 +86,7 @@ def outside_span(
     """
     if not 0 < level < 1:
         raise DataError(f"level must lie between 0 and 1, got {level}")
-    if float(units.coverage.q97) >= float(Coverage().q97):
+    if not units.coverage.fitted:
         raise DataError(
             "coverage was never fitted, so nobody knows what is usual; call units.fit_coverage with what gates see of "
             "training rows"

@@ -120,13 +120,9 @@ def familiarity(units: GatedDomainUnits, residual: NDArray[Any], usual: NDArray[
 
 def _coverage(units: GatedDomainUnits, usual: NDArray[Any]) -> Coverage:
     coverage = deepcopy(units.coverage).cpu()
-    if not _fitted(coverage):
+    if not coverage.fitted:
         coverage.fit(torch.from_numpy(np.asarray(usual, np.float32)))
     return coverage
-
-
-def _fitted(coverage: Coverage) -> bool:
-    return float(coverage.q97) < float(Coverage().q97)
 
 
 def _told_apart(domains: NDArray[np.int64]) -> list[int]:
@@ -228,7 +224,7 @@ def _binned(values: NDArray[np.float64], edges: NDArray[np.float64]) -> tuple[fl
 
 def _new_part(units: GatedDomainUnits, view: Tensor, compared: Tensor, seed: int) -> NewPart | None:
     """None where coverage was never fitted, and nobody knows what is usual."""
-    if not _fitted(units.coverage):
+    if not units.coverage.fitted:
         return None
     found = outside_span(units, view, compared, seed=seed)
     return NewPart(weight=found.weight, low=found.low, high=found.high, is_there=found.new_part)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import UNKNOWN, Palette
-from gated_domains.reports.shift_words import percent, stands_for
+from gated_domains.reports.shift_words import percent, stands_for, untold
 from gated_domains.reports.site_shift import SiteShift
 
 NEW = "#D55E00"
@@ -18,7 +18,7 @@ _UP, _DOWN = -0.14, 0.14  # of a line, so that nothing lies on top of what it is
 
 def charts(shift: SiteShift) -> list[Chart]:
     """Every figure of a site, in the order of the page."""
-    found = [distances(shift), novelty(shift), mixture(shift), accuracy(shift)]
+    found = [distances(shift), novelty(shift), None if untold(shift) else mixture(shift), accuracy(shift)]
     return [chart for chart in found if chart is not None]
 
 
