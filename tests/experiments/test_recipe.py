@@ -380,6 +380,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("method", "mode"): "fine_tune",
     ("method", "gate"): "mmd",
     ("method", "num_bases"): "auto",
+    ("method", "max_bases"): 9,
     ("method", "basis_size"): 4,
     ("method", "gating"): "input",
     ("method", "sigma"): 2.0,
