@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 from gated_domains.data.synthetic import synthetic
 from gated_domains.layer import CosineGate, GatedDomainUnits, MLPExperts, MMDGate, ProjectionGate, annealing
-from gated_domains.layer.regrouping import Regrouped, critical_temperature, settled_groups
+from gated_domains.layer.regrouping import critical_temperature, settled_groups
 from gated_domains.layer.replicas import hand_on
 
 pytestmark = pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
@@ -214,16 +213,6 @@ def test_kappa_is_matched_anew_unless_it_was_chosen():
     x = blobs()
     assert float(adaptive(x).grow_bases(x).gate.kappa) != 1.0
     assert float(adaptive(x).grow_bases(x, kappa=7.0).gate.kappa) == 7.0
-
-
-def test_groups_that_come_and_go_end_it_too():
-    found = Regrouped(torch.zeros(1, dtype=torch.long), {0, 1}, 1.0, cold=True, splits=1)
-    assert not found.ends([])
-    assert not found.ends([1])
-    assert not found.ends([1, 1])
-    assert found.ends([2, 1])
-    assert replace(found, splits=0).ends([])
-    assert not replace(found, splits=0, cold=False).ends([2, 2, 2])
 
 
 # -- what a layer remembers ------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from gated_domains.layer.replicas import hand_on, on_first_rank, remembered
 Units = TypeVar("Units", bound="Anneals")
 
 ROUNDS = 64
-"""How many rounds a layer remembers."""
+"""How many rounds a layer remembers, and makes at most until it takes itself for settled."""
 
 _ROWS = 10_000  # that a round looks at
 _AT_A_TIME = 2_000
@@ -184,7 +184,7 @@ class Anneals(FitsData):
         if len(rounds) == ROUNDS:
             self.annealed.copy_(self.annealed.roll(-1, 0))
         counts = found.splits, found.merges, found.prunes, len(found.used)
-        done = Adapted(number, found.temperature, *counts, settled=found.ends([one.num_bases for one in rounds]))
+        done = Adapted(number, found.temperature, *counts, settled=found.over or number >= ROUNDS)
         self.annealed[min(number, ROUNDS) - 1] = torch.tensor(done, dtype=self.annealed.dtype)
 
     def _handed_on(self, followers: list[nn.Parameter], optimizer: torch.optim.Optimizer | None) -> list[Tensor]:

@@ -78,9 +78,7 @@ def chances_of_valleys(
     """For each line, from the mean of the rows on one side to that of the others, the chance of what is counted there.
 
     1 where the valley is not even ``DEEP``. Counts of the middle window and of its neighbour, the one that was emptier
-    where the windows were chosen, are added up over the turns. Each turn chooses by rows that others count, so that
-    their counts hang together; what independent turns would give is multiplied by their number, which is enough for
-    flat rows, the worst there are.
+    where the windows were chosen, are added up over the turns.
     """
     turn = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(x.device) % _TURNS
     counts = torch.zeros(len(sides), 2, dtype=torch.long)
@@ -89,10 +87,7 @@ def chances_of_valleys(
         directions = _directions(chosen_by, sides[:, turn != now])
         along, beside = (chosen_by @ directions).T.cpu(), (counted @ directions).T.cpu()
         counts += _counted(beside, _deepest(along))
-    return [
-        1.0 if middle > DEEP * side else min(1.0, _TURNS * chance_at_most(middle, middle + side))
-        for middle, side in counts.tolist()
-    ]
+    return [1.0 if middle > DEEP * side else chance_at_most(middle, middle + side) for middle, side in counts.tolist()]
 
 
 def chance_at_most(heads: int, tosses: int) -> float:

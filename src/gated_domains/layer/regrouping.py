@@ -6,7 +6,6 @@ its covariance, its critical temperature, and falls apart below. Between two cri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -52,15 +51,10 @@ class Regrouped:
         """Whether any group is not what it was."""
         return self.splits + self.merges + self.prunes > 0
 
-    def ends(self, before: Sequence[int]) -> bool:
-        """Whether nothing is left to do, ``before`` being the numbers of groups after the rounds so far.
-
-        All that could fall apart was looked at, and there are as many as before, or for two rounds no more than there
-        have been: groups that touch may come and go for ever.
-        """
-        numbers = [*before, len(self.used)]
-        same = self.splits == self.merges and self.prunes == 0
-        return self.cold and (same or (len(numbers) > 2 and max(numbers[-2:]) <= max(numbers[:-2])))
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do: all that could fall apart was looked at, and there are as many as before."""
+        return self.cold and self.splits == self.merges and self.prunes == 0
 
 
 def critical_temperature(x: Float[Tensor, "rows features"]) -> float:
@@ -117,14 +111,12 @@ def settled_groups(x: Float[Tensor, "rows features"], most: int, *, least: int =
     """Rounds from one group of all rows until nothing falls apart: the group of every row, numbered from 0."""
     x = x - x.mean(0)
     groups, used, temperature = torch.zeros(len(x), dtype=torch.long, device=x.device), {0}, critical_temperature(x)
-    numbers: list[int] = []
-    while True:
-        round_ = len(numbers) + 1
+    for round_ in range(1, 64):
         found = regroup(x, groups, used=used, places=most, temperature=temperature, least=least, round_=round_)
         groups, used, temperature = found.groups, found.used, found.temperature
-        if found.ends(numbers):
-            return torch.unique(groups, return_inverse=True)[1]
-        numbers.append(len(used))
+        if found.over:
+            break
+    return torch.unique(groups, return_inverse=True)[1]
 
 
 def _prune(found: Regrouped, x: Tensor) -> None:
