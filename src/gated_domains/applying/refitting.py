@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from gated_domains.applying.inside import GatedEstimator
 from gated_domains.common.health import findings_heard
 from gated_domains.data.new_data import NewData
-from gated_domains.data.progress import progress
+from gated_domains.data.progress import progress_if
 from gated_domains.estimators import ERMClassifier, ERMRegressor
 from gated_domains.estimators.classification import NetworkClassifier
 from gated_domains.estimators.estimator import NetworkEstimator
@@ -41,7 +41,7 @@ def beside_refitted(model: GatedEstimator, data: NewData) -> tuple[Finding | Non
     parts = _left_out(data)
     said = np.zeros((2, len(y), 1 if _of_numbers(estimator) else len(_classes(estimator))))
     asked = np.zeros(len(y), bool)
-    with _quietly(), _told(len(y) * x.shape[1] > _LONG, len(np.unique(parts))) as advance:
+    with _quietly(), progress_if(len(y) * x.shape[1] > _LONG, "fitting both anew", len(np.unique(parts))) as advance:
         for part in np.unique(parts):
             out = parts == part
             if isinstance(estimator, NetworkClassifier) and len(np.unique(y[~out])) < 2:
@@ -115,12 +115,3 @@ def _quietly() -> Iterator[None]:
     with findings_heard(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
-
-
-@contextmanager
-def _told(long: bool, total: int) -> Iterator[Any]:
-    if not long:
-        yield lambda steps: None
-        return
-    with progress("fitting both anew", total) as advance:
-        yield advance

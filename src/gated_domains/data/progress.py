@@ -28,6 +28,16 @@ def progress(what: str, total: int | None = None, *, unit: str = "count") -> Ite
 
 
 @contextmanager
+def progress_if(long: bool, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """The same where it takes ``long``; else nothing is shown."""
+    if not long:
+        yield lambda steps: None
+        return
+    with progress(what, total) as advance:
+        yield advance
+
+
+@contextmanager
 def _bar(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gated_domains.data.progress import progress
+from gated_domains.data.progress import progress_if
 from gated_domains.evaluation.metrics import Task, metric_for
 from gated_domains.insight.doctor.control import beside, finding
 from gated_domains.insight.doctor.findings import Finding
@@ -42,7 +41,8 @@ def beside_linear_head(
     """
     outputs = next(iter(parts.values())).output.shape[1]
     chosen_by = parts.get(VALIDATION)
-    with _told(features.numel() * outputs > _LONG and chosen_by is not None) as advance:
+    long = features.numel() * outputs > _LONG and chosen_by is not None
+    with progress_if(long, "retraining a linear head", len(RIDGES)) as advance:
         head = fit_chosen(
             features,
             targets,
@@ -56,12 +56,3 @@ def beside_linear_head(
     chosen = "" if chosen_by is None else ", chosen on validation rows"
     how = f"retrained on {len(features):,} rows, ridge {head.ridge:g}{chosen}"
     return finding(found, how=how, about={"ridge": head.ridge, "trained_rows": len(features)})
-
-
-@contextmanager
-def _told(long: bool) -> Iterator[Callable[[int], None]]:
-    if not long:
-        yield lambda steps: None
-        return
-    with progress("retraining a linear head", len(RIDGES)) as advance:
-        yield advance
