@@ -1,9 +1,9 @@
-"""Spread, tests and intervals equal scipy's and a loop's, and say honestly what cannot be told."""
+"""Statistics over runs equal scipy's, statsmodels' and loops written from the formulas; their error rates hold."""
 
 from __future__ import annotations
 
 import math
-import random
+import warnings
 from dataclasses import astuple
 from itertools import product
 
@@ -14,23 +14,33 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gated_domains.evaluation import (
-    Interval,
-    Paired,
+    Effect,
     Record,
     Spread,
-    bootstrap,
+    decide,
+    domain_record,
+    domains_to_decide,
+    equivalent,
     holm,
-    paired,
-    record,
+    new_domain_effect,
+    random_effects,
+    sign_flip_p,
     spread,
-    wilcoxon,
+    these_domains_effect,
+    welch_effect,
 )
 
 RNG = np.random.default_rng(0)
 
 
-def keyed(values) -> dict[tuple[str, int], float]:
-    return {(f"domain {place // 2}", place % 2): float(value) for place, value in enumerate(values)}
+def differences(domains: int, seeds: int, *, rng: np.random.Generator = RNG, icc: float = 0.7, mean: float = 0.0):
+    """Differences whose share ``icc`` of variance lies between domains; their total variance is 1."""
+    between = rng.normal(0, math.sqrt(icc), (domains, 1))
+    values = mean + between + rng.normal(0, math.sqrt(1 - icc), (domains, seeds))
+    return {f"domain {place}": row.tolist() for place, row in enumerate(values)}
+
+
+# --- spread ---
 
 
 def test_spread_is_what_a_loop_computes() -> None:
@@ -46,116 +56,234 @@ def test_a_single_value_has_no_spread_and_none_is_refused() -> None:
         spread([])
 
 
-@pytest.mark.parametrize("n", [2, 3, 10, 64])
-def test_the_paired_test_is_scipys(n: int) -> None:
-    a, b = RNG.normal(0.1, 1, n), RNG.normal(0, 1, n)
-    found = paired(keyed(a), keyed(b))
-    expected = stats.ttest_rel(a, b)
-    interval = expected.confidence_interval(0.95)
+# --- on a new domain ---
+
+
+@pytest.mark.parametrize(("domains", "seeds"), [(4, 1), (5, 3), (16, 2)])
+def test_the_new_domain_effect_is_scipys_t_test_over_the_means_of_domains(domains: int, seeds: int) -> None:
+    found = differences(domains, seeds, mean=0.3)
+    means = [sum(values) / len(values) for values in found.values()]
+    expected = stats.ttest_1samp(means, 0)
+    effect, interval = new_domain_effect(found), new_domain_effect(found).interval()
+    assert interval is not None
+    low, high = expected.confidence_interval(0.95)
+    assert (effect.difference, effect.p_value, effect.n) == pytest.approx((np.mean(means), expected.pvalue, domains))
+    assert (interval.low, interval.high) == pytest.approx((low, high))
+
+
+def test_seeds_of_one_domain_count_as_one_unit() -> None:
+    """Copies of every seed change nothing: pairs of one domain are not independent."""
+    found = differences(5, 3)
+    copied = {name: values * 10 for name, values in found.items()}
+    assert astuple(new_domain_effect(found)) == pytest.approx(astuple(new_domain_effect(copied)))
+
+
+def test_fewer_than_four_domains_allow_no_statement_about_a_new_one() -> None:
+    effect = new_domain_effect(differences(3, 10))
+    assert effect.error is None
+    assert effect.interval() is None
+    assert effect.p_value is None
+    assert decide(effect, margin=5.0, p_value=None) is None
+
+
+def test_equal_scores_everywhere_are_no_difference_with_p_one() -> None:
+    effect = new_domain_effect({name: [0.0, 0.0] for name in "abcd"})
+    assert (effect.difference, effect.p_value) == (0.0, 1.0)
+    assert decide(effect, margin=0.005, p_value=1.0) == "practically equal"
+    assert decide(effect, margin=None, p_value=1.0) == "undecided"
+
+
+def test_the_same_difference_on_every_domain_gives_no_p_value() -> None:
+    # The differences are not equal because of rounding: a naive test would give p = 1e-30.
+    scores = {"a": 0.3, "b": 0.7, "c": 0.9, "d": 0.1}
+    found = {name: [score - (score - 0.1)] for name, score in scores.items()}
+    assert len({values[0] for values in found.values()}) > 1
+    effect = new_domain_effect(found)
+    assert effect.difference == pytest.approx(0.1)
+    assert effect.p_value is None
+    assert effect.interval() is None
+
+
+# --- on these domains ---
+
+
+@pytest.mark.parametrize("seeds", [[3, 3, 3], [5, 2, 4, 1]])
+def test_the_effect_on_these_domains_is_the_fixed_effects_model_of_statsmodels(seeds: list[int]) -> None:
+    """Least squares with a mean for every domain; the contrast is the average of these means."""
+    from statsmodels.api import OLS
+
+    found = {f"domain {place}": RNG.normal(place, 1, count).tolist() for place, count in enumerate(seeds)}
+    response = np.concatenate(list(found.values()))
+    design = np.zeros((len(response), len(seeds)))
+    design[np.arange(len(response)), np.repeat(np.arange(len(seeds)), seeds)] = 1
+    expected = OLS(response, design).fit().t_test(np.full(len(seeds), 1 / len(seeds)))
+    effect, interval = these_domains_effect(found), these_domains_effect(found).interval()
+    assert interval is not None
+    assert effect.difference == pytest.approx(expected.effect.item())
+    assert effect.error == pytest.approx(expected.sd.item())
+    assert effect.p_value == pytest.approx(expected.pvalue.item())
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected.conf_int()[0]))
+
+
+def test_the_effect_on_one_domain_is_the_paired_t_test_over_seeds() -> None:
+    a, b = RNG.normal(0.1, 1, 6), RNG.normal(0, 1, 6)
+    effect = these_domains_effect({"mnist": (a - b).tolist()})
+    assert effect.p_value == pytest.approx(stats.ttest_rel(a, b).pvalue)
+
+
+def test_one_seed_gives_no_interval_on_these_domains() -> None:
+    effect = these_domains_effect(differences(5, 1))
+    assert (effect.error, effect.interval(), effect.p_value) == (None, None, None)
+
+
+# --- sign flips, records ---
+
+
+@pytest.mark.parametrize("domains", [6, 9])
+def test_the_sign_flip_test_counts_all_patterns(domains: int) -> None:
+    found = differences(domains, 2, mean=0.5)
+    means = [sum(values) / len(values) for values in found.values()]
+    hits = sum(
+        abs(sum(sign * mean for sign, mean in zip(signs, means, strict=True))) >= abs(sum(means)) - 1e-12
+        for signs in product((1, -1), repeat=domains)
+    )
+    assert sign_flip_p(found) == pytest.approx(hits / 2**domains)
+
+
+def test_the_sign_flip_test_of_many_domains_is_near_scipys_permutation_test() -> None:
+    found = differences(30, 1, mean=0.25)
+    means = np.array([values[0] for values in found.values()])
+    expected = stats.permutation_test((means,), np.sum, permutation_type="samples", n_resamples=20_000, rng=1).pvalue
+    assert sign_flip_p(found) == pytest.approx(expected, abs=0.01)
+
+
+def test_five_domains_are_too_few_for_sign_flips() -> None:
+    assert sign_flip_p(differences(5, 10, mean=9.0)) is None
+
+
+def test_wins_count_domains_in_the_direction_of_the_metric() -> None:
+    found = {"a": [0.3, -0.1], "b": [0.0, 0.0], "c": [-0.3, 0.1], "d": [0.5, 0.5]}
+    assert domain_record(found, higher_is_better=True) == Record(2, 1, 1)
+    assert domain_record(found, higher_is_better=False) == Record(1, 1, 2)
+
+
+# --- verdicts ---
+
+
+def test_equivalence_is_two_one_sided_t_tests_of_statsmodels() -> None:
+    from statsmodels.stats.weightstats import DescrStatsW
+
+    for scale in (0.1, 0.5, 1.0, 2.0):
+        means = RNG.normal(0.1, scale, 8)
+        p_value = DescrStatsW(means).ttost_mean(-0.5, 0.5)[0]
+        effect = new_domain_effect({place: [value] for place, value in enumerate(means)})
+        assert equivalent(effect, 0.5) == (p_value < 0.05)
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "p_value", "higher", "expected"),
+    [
+        (2.0, 0.3, 0.003, True, "better"),
+        (2.0, 0.3, 0.003, False, "worse"),
+        (-2.0, 0.3, 0.003, True, "worse"),
+        (0.1, 0.1, 0.4, True, "practically equal"),
+        (0.2, 0.05, 0.01, True, "practically equal"),  # significant, and too small to matter
+        (2.0, 2.0, 0.4, True, "undecided"),
+    ],
+)
+def test_a_verdict_is_one_of_four(difference: float, error: float, p_value: float, higher: bool, expected: str) -> None:
+    effect = Effect(difference, error, 4.0, 5)
+    assert decide(effect, margin=0.5, p_value=p_value, higher_is_better=higher) == expected
+
+
+@given(st.floats(-3, 3), st.floats(0.1, 3), st.integers(4, 12), st.sampled_from([None, 0.5]))
+def test_the_number_of_domains_to_decide_is_the_smallest_that_does(
+    difference: float, std: float, domains: int, margin: float | None
+) -> None:
+    def verdict(n: int) -> str | None:
+        effect = Effect(difference, std / math.sqrt(n), n - 1.0, n)
+        return decide(effect, margin=margin, p_value=effect.p_value)
+
+    if verdict(domains) != "undecided":
+        return
+    needed = domains_to_decide(Effect(difference, std / math.sqrt(domains), domains - 1.0, domains), margin=margin)
+    if needed is None:
+        assert verdict(100_000) == "undecided"
+    else:
+        assert needed > domains
+        assert verdict(needed) != "undecided"
+        assert verdict(needed - 1) == "undecided"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("domains", "seeds"), [(5, 3), (5, 10), (4, 5)])
+def test_the_new_domain_test_keeps_its_level_with_correlated_pairs(domains: int, seeds: int) -> None:
+    """No difference on a new domain is rejected in 5 % of 2,000 draws; pooling pairs would reject in 24 to 50 %."""
+    rng = np.random.default_rng(domains * 100 + seeds)
+    drawn = [differences(domains, seeds, rng=rng) for _ in range(2_000)]
+    rejected = sum((new_domain_effect(found).p_value or 0) < 0.05 for found in drawn)
+    low, high = stats.binom.interval(0.95, 2_000, 0.05)
+    assert low <= rejected <= high
+    pooled = sum(stats.ttest_1samp(np.concatenate(list(found.values())), 0).pvalue < 0.05 for found in drawn[:500])
+    assert pooled > 0.15 * 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("domains", [4, 5, 10])
+def test_at_the_margin_equivalence_is_concluded_in_at_most_5_percent(domains: int) -> None:
+    rng = np.random.default_rng(domains)
+    margin = 4.0  # wide beside the spread, so that only one of the two one-sided tests binds
+    drawn = (differences(domains, 3, rng=rng, mean=margin) for _ in range(2_000))
+    concluded = sum(equivalent(new_domain_effect(found), margin) for found in drawn)
+    low, high = stats.binom.interval(0.95, 2_000, 0.05)
+    assert low <= concluded <= high
+
+
+# --- several data sets ---
+
+
+def test_random_effects_are_statsmodels_dersimonian_laird_with_hartung_knapp() -> None:
+    from statsmodels.stats.meta_analysis import combine_effects
+
+    y, v = np.array([0.1, 1.9, -0.4, 0.8, 3.0]), np.array([0.2, 0.1, 0.3, 0.15, 0.4])
+    expected = combine_effects(y, v, method_re="dl", use_t=True)
+    found = random_effects([Effect(float(a), math.sqrt(b), 4.0, 5) for a, b in zip(y, v, strict=True)])
     assert found is not None
-    spread_of = ((a - b).mean(), (a - b).std(ddof=1))
-    assert astuple(found) == pytest.approx((*spread_of, interval.low, interval.high, expected.pvalue, n))
+    interval = found.effect.interval()
+    assert interval is not None
+    assert expected.tau2 > 0
+    assert found.tau**2 == pytest.approx(expected.tau2)
+    assert found.effect.difference == pytest.approx(expected.mean_effect_re)
+    assert found.effect.error == pytest.approx(expected.sd_eff_w_re_hksj)
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected.conf_int(use_t=True)[3]))
 
 
-def test_the_statistic_is_what_a_loop_computes() -> None:
-    a, b = [0.7, 0.9, 0.4, 0.6], [0.6, 0.85, 0.45, 0.5]
-    differences = [x - y for x, y in zip(a, b, strict=True)]
-    mean = sum(differences) / 4
-    error = math.sqrt(sum((value - mean) ** 2 for value in differences) / 3) / math.sqrt(4)
-    found = paired(keyed(a), keyed(b))
+def test_data_sets_that_agree_have_no_spread_between_them() -> None:
+    from statsmodels.stats.meta_analysis import combine_effects
+
+    y, v = np.array([0.5, 0.52, 0.49]), np.array([0.2, 0.1, 0.3])
+    found = random_effects([Effect(float(a), math.sqrt(b), 4.0, 5) for a, b in zip(y, v, strict=True)])
+    with warnings.catch_warnings():  # statsmodels lets its variance between data sets become negative
+        warnings.simplefilter("ignore")
+        fixed = combine_effects(y, v, method_re="dl", use_t=True)
     assert found is not None
-    assert found.high == pytest.approx(mean + 3.182446305 * error)  # the 97.5 % point of t with 3 degrees of freedom
-    # The area under the density of t with 3 degrees of freedom, summed in small steps.
-    t = abs(mean / error)
-    density = [6 * math.sqrt(3) / (math.pi * (3 + x * x) ** 2) for x in np.arange(t, t + 500, 0.01)]
-    assert found.p_value == pytest.approx(2 * sum(density) * 0.01, rel=2e-2)
+    assert found.tau == 0
+    assert found.effect.difference == pytest.approx(fixed.mean_effect_fe)
 
 
-def test_pairs_are_matched_by_key_and_not_by_place() -> None:
-    a = keyed(RNG.normal(size=6))
-    b = {key: value - 0.1 + 0.01 * place for place, (key, value) in enumerate(a.items())}
-    assert paired(a, b) == paired(a, dict(reversed(b.items())))
+def test_two_data_sets_are_too_few_and_those_without_an_error_do_not_count() -> None:
+    known, unknown = Effect(0.5, 0.1, 3.0, 4), Effect(0.5, None, 2.0, 3)
+    assert random_effects([known, known]) is None
+    assert random_effects([known, known, unknown]) is None
+    assert random_effects([known, known, known]) is not None
 
 
-def test_keys_of_one_side_alone_are_left_out() -> None:
-    a, b = keyed([0.1, 0.2, 0.4, 0.9]), keyed([0.1, 0.1, 0.1])
-    found = paired(a, {**b, ("elsewhere", 0): 5.0})
-    assert found == paired(keyed([0.1, 0.2, 0.4]), b)
-    assert found is not None
-    assert found.n == 3
-
-
-def test_nothing_shared_is_no_comparison() -> None:
-    assert paired({1: 0.5}, {2: 0.5}) is None
-
-
-def test_one_pair_tells_the_difference_alone() -> None:
-    assert paired({1: 0.5}, {1: 0.25}) == Paired(0.25, None, None, None, None, 1)
-
-
-def test_equal_numbers_are_no_difference_with_p_one() -> None:
-    a = keyed(RNG.normal(size=4))
-    assert paired(a, a) == Paired(0.0, 0.0, 0.0, 0.0, 1.0, 4)
-
-
-def test_the_same_difference_everywhere_gives_no_p_value() -> None:
-    # By rounding alone the differences are not equal: a naive test would say p = 1e-30.
-    a = keyed([0.3, 0.7, 0.9, 0.1])
-    b = {key: value - 0.1 for key, value in a.items()}
-    assert len({a[key] - b[key] for key in a}) > 1
-    found = paired(a, b)
-    assert found is not None
-    assert found.difference == pytest.approx(0.1)
-    assert astuple(found)[1:] == (0.0, None, None, None, 4)
-
-
-def test_swapped_sides_turn_the_difference_round() -> None:
-    a, b = keyed(RNG.normal(size=5)), keyed(RNG.normal(size=5))
-    one, other = paired(a, b), paired(b, a)
-    assert one is not None
-    assert other is not None
-    assert (one.difference, one.low, one.p_value) == pytest.approx((-other.difference, -other.high, other.p_value))
-
-
-# --- Wilcoxon ---
-
-
-def slow_wilcoxon(differences: list[float]) -> float:
-    """All choices of signs, one after the other."""
-    kept = [value for value in differences if value != 0]
-    if not kept:
-        return 1.0
-    sizes = [abs(value) for value in kept]
-    ranks = [sum(other < size for other in sizes) + (sum(other == size for other in sizes) + 1) / 2 for size in sizes]
-    centre = sum(ranks) / 2
-    found = abs(sum(rank for rank, value in zip(ranks, kept, strict=True) if value > 0) - centre)
-    sums = [sum(chosen) for chosen in product(*((0.0, rank) for rank in ranks))]
-    return sum(abs(total - centre) >= found - 1e-9 for total in sums) / len(sums)
-
-
-@given(st.lists(st.integers(-6, 6), min_size=2, max_size=9))
-def test_wilcoxon_counts_all_choices_of_signs_with_ties_and_zeros(steps: list[int]) -> None:
-    assert wilcoxon(keyed(steps), keyed([0] * len(steps))) == pytest.approx(slow_wilcoxon(list(map(float, steps))))
-
-
-@pytest.mark.parametrize("n", [2, 5, 10, 20, 49, 80])
-def test_wilcoxon_is_scipys_where_nothing_is_tied(n: int) -> None:
-    a, b = RNG.normal(0.3, 1, n), RNG.normal(0, 1, n)
-    assert wilcoxon(keyed(a), keyed(b)) == pytest.approx(stats.wilcoxon(a, b).pvalue)
-
-
-def test_differences_equal_but_for_rounding_share_a_rank() -> None:
-    b = [0.3, 0.7, 0.9, 0.1, 0.5, 0.2]
-    a = [value + step for value, step in zip(b, (0.1, 0.1, -0.1, 0.1, 0.2, 0.0), strict=True)]
-    assert len({abs(x - y) for x, y in zip(a, b, strict=True)}) > 3
-    assert wilcoxon(keyed(a), keyed(b)) == pytest.approx(slow_wilcoxon([1, 1, -1, 1, 2, 0]))
-
-
-def test_wilcoxon_of_one_pair_is_none_and_of_equal_ones_one() -> None:
-    assert wilcoxon({1: 0.5}, {1: 0.25}) is None
-    assert wilcoxon({1: 0.5}, {2: 0.25}) is None
-    assert wilcoxon({1: 0.5, 2: 0.0}, {1: 0.5, 2: 0.0}) == 1.0
-    assert wilcoxon({1: 0.0, 2: 0.0}, {1: 0.0, 2: 0.0}) == 1.0
+def test_the_welch_effect_is_scipys() -> None:
+    a, b = RNG.normal(1, 2, 5), RNG.normal(0, 1, 10)
+    parts = [(float(x.var(ddof=1) / len(x)), len(x) - 1) for x in (a, b)]
+    effect = welch_effect(float(a.mean() - b.mean()), parts)
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    assert (effect.df, effect.p_value) == pytest.approx((expected.df, expected.pvalue))
 
 
 # --- Holm ---
@@ -196,82 +324,3 @@ def test_a_known_example_and_a_single_test() -> None:
 
 def test_what_was_not_tested_is_not_counted() -> None:
     assert holm([None, 0.02, None, 0.5]) == [None, 0.04, None, 0.5]
-
-
-# --- the bootstrap ---
-
-
-def by_domain(key: tuple[str, int]) -> str:
-    return key[0]
-
-
-def slow_bootstrap(differences: dict[tuple[str, int], float], draws: int = 20_000) -> tuple[float, float]:
-    """Domains, then seeds, one draw after the other."""
-    domains: dict[str, list[float]] = {}
-    for (domain, _), value in differences.items():
-        domains.setdefault(domain, []).append(value)
-    rng = random.Random(1)
-    means = []
-    for _ in range(draws):
-        drawn = []
-        for domain in rng.choices(list(domains), k=len(domains)):
-            drawn += rng.choices(domains[domain], k=len(domains[domain]))
-        means.append(sum(drawn) / len(drawn))
-    means.sort()
-    return means[int(0.025 * draws)], means[int(0.975 * draws)]
-
-
-def test_the_bootstrap_is_what_a_loop_draws() -> None:
-    rng = np.random.default_rng(5)
-    values = {(f"d{domain}", seed): rng.normal(0.3 * domain, 0.5) for domain in range(6) for seed in range(4)}
-    del values["d0", 3], values["d5", 1], values["d5", 2]
-    found = bootstrap(values, dict.fromkeys(values, 0.0), cluster=by_domain)
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx(slow_bootstrap(values), abs=0.03)
-
-
-def test_domains_that_differ_make_it_wider_than_pairs_that_do() -> None:
-    ours = {(f"d{domain}", seed): 0.1 * domain + 0.001 * seed for domain in range(5) for seed in range(5)}
-    none = dict.fromkeys(ours, 0.0)
-    whole, apart = bootstrap(ours, none, cluster=by_domain), bootstrap(ours, none, cluster=lambda key: key)
-    assert whole is not None
-    assert apart is not None
-    assert whole.high - whole.low > 1.5 * (apart.high - apart.low)
-
-
-def test_it_is_the_same_each_time_and_whatever_the_order() -> None:
-    a, b = keyed(RNG.normal(size=10)), keyed(RNG.normal(size=10))
-    found = bootstrap(a, b, cluster=by_domain)
-    mixed = dict(random.Random(0).sample(list(a.items()), len(a)))
-    assert bootstrap(mixed, b, cluster=by_domain) == bootstrap(a, b, cluster=by_domain) == found
-
-
-def test_many_pairs_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(6)
-    a, b = keyed(rng.normal(size=10)), keyed(rng.normal(size=10))
-    whole = bootstrap(a, b, cluster=by_domain)
-    monkeypatch.setattr("gated_domains.evaluation.statistics._AT_ONCE", 7_000)
-    pieces = bootstrap(a, b, cluster=by_domain)
-    assert whole is not None
-    assert pieces is not None
-    assert (whole.low, whole.high) == pytest.approx((pieces.low, pieces.high), abs=0.1)
-
-
-def test_equal_differences_leave_no_room_and_one_pair_has_no_interval() -> None:
-    a = keyed([0.5, 0.75, 0.25, 1.0])
-    assert bootstrap(a, {key: value - 0.25 for key, value in a.items()}, cluster=by_domain) == Interval(0.25, 0.25)
-    assert bootstrap({1: 0.5}, {1: 0.25}, cluster=str) is None
-
-
-# --- wins ---
-
-
-def test_wins_are_counted_pair_by_pair_in_the_direction_of_the_metric() -> None:
-    a, b = keyed([0.5, 0.6, 0.7, 0.3]), keyed([0.4, 0.6, 0.6, 0.4])
-    assert record(a, b, higher_is_better=True) == Record(2, 1, 1)
-    assert record(a, b, higher_is_better=False) == Record(1, 1, 2)
-
-
-def test_rounding_wins_nothing() -> None:
-    assert record({1: 0.1 + 0.2}, {1: 0.3}, higher_is_better=True) == Record(0, 1, 0)
-    assert record({1: 0.1}, {2: 0.3}, higher_is_better=True) == Record(0, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -15,6 +16,7 @@ from rich.text import Text
 from gated_domains.cli.one_voice import first_process, one_voice
 from gated_domains.cli.options import (
     DataDir,
+    Margin,
     Report,
     Track,
     refuse_file,
@@ -67,7 +69,10 @@ def compare(
         str,
         typer.Option(help="all, or names separated by commas; settings in brackets: gdu\\[num_bases=8,mixstyle=0.5]."),
     ] = _METHODS,
-    seeds: Annotated[int, typer.Option(help="Trainings of each method on each hold-out.", min=1)] = 2,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Trainings of each method on each hold-out; 5 on small tables, else 2.", min=1),
+    ] = None,
     tune: Annotated[
         int | None, typer.Option(help="Settings to try for each method and hold-out, chosen on the sources alone.")
     ] = None,
@@ -82,19 +87,28 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; runs/DATA by default.")] = None,
     data_dir: DataDir = None,
     data_seed: Annotated[int, typer.Option(help="For data made in code.", min=0)] = 0,
+    margin: Margin = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the whole caption: protocol, tests, and notes on data and runs.")
+    ] = False,
     track: Track = None,
     report: Report = True,
 ) -> None:
-    """Hold each domain out in turn, train every method on the others, and print one table.
+    """Hold each domain out in turn, train every method on the others, and print the answer and one table.
 
-    Runs are kept: the same command again skips what is done and goes on with what was cut.
+    Runs are kept: the same command again skips finished runs and resumes interrupted ones. Three data sets or more are
+    also analysed together.
     """
+    from gated_domains.evaluation.metrics import check_margin
+
+    check_margin(margin)
+    compared = []
     roots = [Path(name).stem for name in what]
     for place, (name, stem) in enumerate(zip(what, roots, strict=True)):
         if stem in roots[:place]:
             raise DataError(f"two of these data would go to a folder {stem}; compare {name} by itself, with --out")
         # Each in a folder of its own, also below one that was named.
-        _compare(
+        found = _compare(
             name,
             reading=reading,
             training=training,
@@ -110,9 +124,22 @@ def compare(
             out=out if out is None or len(what) == 1 else out / stem,
             data_dir=data_dir,
             data_seed=data_seed,
+            margin=margin,
+            explain=explain,
             track=track,
             report=report,
         )
+        compared += [] if found is None else [found]
+    if len(compared) > 1:
+        _together(compared, out or Path("runs"), margin=margin, report=report)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A comparison on one data set, and the run folders behind it."""
+
+    comparison: Comparison
+    runs: list[tuple[Path, RunResult]]
 
 
 def _compare(
@@ -125,20 +152,22 @@ def _compare(
     executing: dict[str, Any],
     hold_out: str,
     methods: str,
-    seeds: int,
+    seeds: int | None,
     tune: int | None,
     tuner: str,
     body: str,
     out: Path | None,
     data_dir: Path | None,
     data_seed: int,
+    margin: float | None,
+    explain: bool,
     track: str | None,
     report: bool,
-) -> None:
-    """The comparison on one data set."""
+) -> _Compared | None:
+    """The comparison on one data set; None in all processes but the first."""
     from gated_domains.data.loading import load_data
     from gated_domains.data.splits import OFFICIAL, hold_outs
-    from gated_domains.experiments.comparing import every_method, plan
+    from gated_domains.experiments.comparing import default_seeds, every_method, plan, split_varies
     from gated_domains.experiments.executors import choose_executor
     from gated_domains.experiments.recipe import (
         DataSettings,
@@ -156,6 +185,7 @@ def _compare(
     checked_body(body)
     loading = partial(load_data, what, reading, data_dir=data_dir, seed=data_seed)
     dataset = loading()
+    seeds = seeds or default_seeds(dataset)
     frame = checked_frame(
         protocol,
         data=DataSettings.of(what, reading, data_seed),
@@ -180,6 +210,7 @@ def _compare(
             f"{len(todo) + there} trainings ({_grid(len(splits), len(chosen), seeds)}"
             + ", and those that they stand on" * (len(todo) + there > len(recipes))
             + ")"
+            + "; every seed draws its own train/validation split" * (seeds > 1 and split_varies(dataset, splits[0]))
             + f", {there} of them done already" * bool(there)
             + f"; before them, {tune} trials of settings for each method and hold-out" * (tune is not None)
             + f"\n{len(dataset.domain_names)} domains are many: they are held out in folds" * in_folds
@@ -204,8 +235,9 @@ def _compare(
             tracking=tracking,
         )
         stopped = grid.run()
-    if first_process():
-        _tell(grid, splits, root, console, stopped, report=report)
+    if not first_process():
+        return None
+    return _tell(grid, splits, root, console, stopped, margin=margin, explain=explain, report=report)
 
 
 class _Grid:
@@ -276,8 +308,10 @@ def _tell(
     console: Console,
     stopped: BaseException | None,
     *,
+    margin: float | None,
+    explain: bool,
     report: bool,
-) -> None:
+) -> _Compared:
     """Print and write the table of what is done, and the page."""
     from gated_domains.cli.making import tell_tracked
     from gated_domains.experiments.comparing import BASELINE, named_as_asked
@@ -288,22 +322,48 @@ def _tell(
 
     done = grid.results()
     if stopped is not None and not done:
-        _end(stopped, console, "stopped before the first training was done; the same command goes on where it was")
+        _end(stopped, console, "interrupted before the first training was finished; the same command resumes it")
     runs = [folder for _, folder in done]
     results = named_as_asked([read_results([run.path])[0] for run in runs], [recipe for recipe, _ in done], splits)
     if grid.tuning is not None:
         results = [grid.tuning.told(recipe, result) for (recipe, _), result in zip(done, results, strict=True)]
-    comparison = Comparison(results, BASELINE, machine=machine(grid.runner.device))
-    console.print(comparison.rich())
-    console.print(Text(comparison.verdict(), style="bold"))
+    comparison = Comparison(results, BASELINE, margin=margin, machine=machine(grid.runner.device))
+    console.print()
+    console.print(comparison.rich(explain=explain))
     tuning = [root / TUNING] if grid.tuning is not None else []
     written = [*comparison.write(root), *tuning]
     console.print(Text("wrote " + ", ".join(str(path) for path in written)), soft_wrap=True)
     if report:
-        _write_report(grid.runner, done, results, comparison, console)
+        _write_report(grid.runner, done, results, comparison, console, margin=margin)
     tell_tracked(grid.tracking, console)
     if stopped is not None:
-        _end(stopped, console, "stopped; what is done is kept, and the same command goes on where it was")
+        _end(stopped, console, "interrupted; finished runs are kept, and the same command resumes the others")
+    return _Compared(comparison, [(run.path, result) for run, result in zip(runs, results, strict=True)])
+
+
+def _together(compared: Sequence[_Compared], root: Path, *, margin: float | None, report: bool) -> None:
+    """Print the analysis over all data sets, where there are enough of them, and write one page of everything."""
+    from gated_domains.cli.report import progress, tell
+    from gated_domains.experiments.comparing import BASELINE
+    from gated_domains.reports import Gathered, write_page
+    from gated_domains.reports.across import across_datasets
+    from gated_domains.reports.lines import blocks, lines_rich
+
+    console = Console()
+    across = across_datasets([found.comparison.numbers for found in compared])
+    if across is not None:
+        console.print(Text(f"\n{across.title}", style="bold"))
+        for sentence in across.sentences():
+            console.print(Text(sentence, style="bold"))
+        for block in blocks(across.lines(), console.width):
+            console.print(lines_rich(block))
+        for line in across.caption():
+            console.print(Text(line, style="dim"))
+    if report:
+        gathered = Gathered([run for found in compared for run in found.runs])
+        with progress() as say:
+            page = write_page(gathered, root / "report.html", baseline=BASELINE, margin=margin, say=say)
+        tell(page, gathered, console)
 
 
 def _write_report(
@@ -312,6 +372,8 @@ def _write_report(
     results: Sequence[RunResult],
     comparison: Comparison,
     console: Console,
+    *,
+    margin: float | None,
 ) -> None:
     """Look into a few gated runs, and write the page of all."""
     from gated_domains.cli.report import progress, tell
@@ -324,7 +386,7 @@ def _write_report(
     with progress() as say:
         looked = look_at(runs, runner, [recipe for recipe, _ in done], say=say)
         path = runner.root / "report.html"
-        page = write_page(gathered, path, baseline=BASELINE, machine=comparison.machine, say=say)
+        page = write_page(gathered, path, baseline=BASELINE, margin=margin, machine=comparison.machine, say=say)
     tell(page, gathered, console, notes=looked.notes)
 
 

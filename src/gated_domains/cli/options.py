@@ -20,6 +20,13 @@ Track = Annotated[
 Report = Annotated[
     bool, typer.Option("--report/--no-report", help="Write report.html, with every figure and table beside it.")
 ]
+Margin = Annotated[
+    float | None,
+    typer.Option(
+        help="Differences smaller than this are practically none, in the units they are printed in; 0.5 for scores in "
+        "percent, none for others."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="For all that is drawn by chance.", min=0)]
 
 Command = Callable[..., None]

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gated_domains.cli.options import DataDir
+from gated_domains.cli.options import DataDir, Margin
 from gated_domains.data.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def report(
     baseline: Annotated[
         str | None, typer.Option(help="The method that others are compared with; erm where there is one.")
     ] = None,
+    margin: Margin = None,
     title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
     figures: Annotated[
         str, typer.Option(help="How every figure is written beside the page: svg, png, pdf, some of them, or none.")
@@ -53,9 +54,11 @@ def report(
     kinds = chosen_kinds(figures)
     if map_by is not None and (map_by not in ("tsne", "umap") or not insight):
         raise DataError(f"--map {map_by}: there are tsne and umap, and both go with --insight")
+    from gated_domains.evaluation.metrics import check_margin
     from gated_domains.reports.gathering import gather
     from gated_domains.reports.page import write_page
 
+    check_margin(margin)
     notes: list[str] = []
     with progress() as say:
         say("reading run folders")
@@ -67,7 +70,9 @@ def report(
         methods = sorted({result.method for result in gathered.results})
         if baseline is not None and methods and baseline not in methods:
             raise DataError(f"--baseline: there is no run of {baseline!r}{did_you_mean(baseline, methods)}")
-        written = write_page(gathered, out, baseline=baseline or "erm", title=title, kinds=kinds, say=say)
+        written = write_page(
+            gathered, out, baseline=baseline or "erm", title=title, margin=margin, kinds=kinds, say=say
+        )
     tell(written, gathered, Console(), notes=notes)
 
 

@@ -10,6 +10,8 @@ from typing import Literal
 from gated_domains.data.errors import DataError, did_you_mean, listing
 
 Task = Literal["classes", "number", "labels"]
+DEFAULT_MARGIN = 0.5
+"""Points of a score in percent within which two methods are called practically equal."""
 AUTO = "auto"
 """As the name of a metric: the usual one for the task."""
 
@@ -55,6 +57,16 @@ class Metric:
         text = self.shown(value)
         return text if text.startswith("-") or not text.strip("0.") else f"+{text}"
 
+    def margin(self, points: float | None = None) -> float | None:
+        """Differences smaller than this are practically none, in units of the score.
+
+        ``points`` is the margin as differences are printed; by default 0.5 for scores in percent, and none for others.
+        """
+        check_margin(points)
+        if points is None and not self.percent:
+            return None
+        return (DEFAULT_MARGIN if points is None else points) / (100 if self.percent else 1)
+
     @property
     def unit(self) -> str:
         """What a difference is counted in, to be put after it: `` points``, or nothing."""
@@ -96,6 +108,12 @@ _ALL = (
     ),
 )  # fmt: skip
 METRICS = {metric.name: metric for metric in _ALL}
+
+
+def check_margin(points: float | None) -> None:
+    """Refuse a margin that is not a positive number; None stands for the default."""
+    if points is not None and not (points > 0 and math.isfinite(points)):
+        raise DataError(f"the margin must be a number above 0, in the units differences are printed in; got {points}")
 
 
 def metric_named(name: str) -> Metric:

@@ -1,25 +1,38 @@
-"""Statistics over runs: mean and spread over seeds, and what the pairs of two methods tell.
+"""Statistics over runs: the spread over seeds, and what paired differences between two methods show.
 
-A pair is a (held-out domain, seed) that both methods have. Pairs of one domain are not independent: a method may suit a
-domain with every seed. The t-test and Wilcoxon's take pairs as independent, and their p is optimistic where seeds are
-many and domains few; the bootstrap draws whole domains first and is not.
+Two methods are compared by their differences on the same (held-out domain, seed) pairs. The differences of one domain
+are strongly correlated, so pairs are not independent. Two questions are therefore kept apart:
+
+* *On a new domain* (`new_domain_effect`): domains are the sample, and each contributes one number, its mean over seeds.
+* *On these domains* (`these_domains_effect`): domains are fixed, and only the seeds are a sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-_Key = TypeVar("_Key", bound=Hashable)
-_LEVEL = 0.95
-# Differences this near to each other (as a share of the scores) differ by rounding alone.
-_ROUNDING = 1e-12
-_EXACT = 50  # pairs that Wilcoxon's distribution is counted out for
-_DRAWS, _SEED, _AT_ONCE = 5_000, 0, 1_000_000
+SIGNIFICANT = 0.05
+"""Differences with a p-value below this level are called significant."""
+MIN_DOMAINS = 4
+"""With fewer held-out domains nothing is inferred about a new one."""
+MIN_DATASETS = 3
+"""With fewer data sets there is no random-effects analysis."""
+MIN_SIGN_FLIP = 6
+"""With fewer domains the sign-flip test cannot reach p < 0.05."""
+_EXACT_SIGN_FLIP = 16  # domains up to which all sign patterns are enumerated
+_RANDOM_FLIPS = 20_000
+_MOST_DOMAINS = 100_000
+
+Differences = Mapping[Any, Sequence[float]]
+"""By held-out domain, the difference between two methods for each seed."""
+Verdict = Literal["better", "worse", "practically equal", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -32,25 +45,8 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Mean of the differences a - b over n pairs, its 95 % t interval and the p-value of the paired t-test.
-
-    ``std``, ``low``, ``high`` and ``p_value`` are None where they cannot be told. One pair tells nothing but the
-    difference. Where all pairs are equal, nothing speaks against equality: the interval is 0 to 0 and p is 1. Where all
-    pairs differ by the same amount, t is infinite and no sane p follows from it: std is 0, the rest None.
-    """
-
-    difference: float
-    std: float | None
-    low: float | None
-    high: float | None
-    p_value: float | None
-    n: int
-
-
-@dataclass(frozen=True)
 class Interval:
-    """From ``low`` to ``high``, at 95 %."""
+    """A confidence interval from ``low`` to ``high``."""
 
     low: float
     high: float
@@ -58,15 +54,70 @@ class Interval:
 
 @dataclass(frozen=True)
 class Record:
-    """In how many pairs the first method was better, equal, worse."""
+    """In how many domains the first method was better, equal, worse."""
 
     wins: int
     ties: int
     losses: int
 
 
+@dataclass(frozen=True)
+class Effect:
+    """An estimated difference with its standard error, for t intervals and t-tests.
+
+    ``error`` is None where it cannot be estimated; then there is no interval and no p-value. An error of 0 allows a
+    statement only about a difference of 0: the interval is 0 to 0 and p is 1. ``n`` counts the units behind it.
+    """
+
+    difference: float
+    error: float | None
+    df: float
+    n: int
+
+    def interval(self, level: float = 0.95) -> Interval | None:
+        """The t interval at this confidence level."""
+        if self.error is None or (self.error == 0 and self.difference != 0):
+            return None
+        from scipy.special import stdtrit  # imported here: computing scores alone needs no scipy
+
+        reach = float(stdtrit(self.df, (1 + level) / 2)) * self.error
+        return Interval(self.difference - reach, self.difference + reach)
+
+    @property
+    def p_value(self) -> float | None:
+        """Of the two-sided t-test of no difference."""
+        if self.error is None or (self.error == 0 and self.difference != 0):
+            return None
+        if self.error == 0:
+            return 1.0
+        from scipy.special import stdtr
+
+        return 2 * float(stdtr(self.df, -abs(self.difference) / self.error))
+
+    def as_json(self) -> dict[str, float | None]:
+        """Difference, 95 % interval and p-value as plain fields."""
+        found = self.interval()
+        return {
+            "difference": self.difference,
+            "low": None if found is None else found.low,
+            "high": None if found is None else found.high,
+            "p_value": self.p_value,
+            "standard_error": self.error,
+            "df": self.df,
+            "n": self.n,
+        }
+
+
+@dataclass(frozen=True)
+class RandomEffects:
+    """A difference over several data sets, and the standard deviation ``tau`` of the true differences between them."""
+
+    effect: Effect
+    tau: float
+
+
 def spread(values: Iterable[float]) -> Spread:
-    """Mean, standard deviation over the values, and how many there are."""
+    """Mean and standard deviation of the values, and how many there are."""
     numbers = np.asarray(list(values), np.float64)
     if not len(numbers):
         raise ValueError("there is no value to take the mean of")
@@ -75,128 +126,166 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def percentile(values: Sequence[float], k: int, *, higher_is_better: bool) -> float:
-    """The k-th percentile of scores, counted from the bad end, on the line between two of them."""
+    """The k-th percentile of scores, counted from the worst, with linear interpolation."""
     return float(np.percentile(values, k if higher_is_better else 100 - k))
 
 
-def paired(a: Mapping[_Key, float], b: Mapping[_Key, float]) -> Paired | None:
-    """The paired comparison over the keys that both have, such as (held-out domain, seed); None without any."""
-    differences, rounding = _differences(a, b)
-    n = len(differences)
-    if not n:
-        return None
-    difference = float(differences.mean())
-    if n < 2:
-        return Paired(difference, None, None, None, None, n)
-    if np.ptp(differences) <= rounding:
-        if abs(difference) <= rounding:
-            return Paired(0.0, 0.0, 0.0, 0.0, 1.0, n)
-        return Paired(difference, 0.0, None, None, None, n)
-    # Here, not above: scores alone need no scipy.
-    from scipy.special import stdtr, stdtrit
+def new_domain_effect(differences: Differences) -> Effect:
+    r"""The difference to expect on a domain that is not among these.
 
-    std = float(differences.std(ddof=1))
-    error = std / n**0.5
-    reach = float(stdtrit(n - 1, (1 + _LEVEL) / 2)) * error
-    p_value = 2 * float(stdtr(n - 1, -abs(difference) / error))
-    return Paired(difference, std, difference - reach, difference + reach, p_value, n)
-
-
-def wilcoxon(a: Mapping[_Key, float], b: Mapping[_Key, float]) -> float | None:
-    """The two-sided p-value of Wilcoxon's signed-rank test over the keys that both have; None below two.
-
-    Equal pairs are left out, as Wilcoxon did; where all are equal, p is 1. Equal differences share their mean rank. Up
-    to 50 pairs p is exact, given these ranks: the share of all 2^n choices of signs whose rank sum lies as far out.
-    Above, scipy's normal approximation.
+    With :math:`d_D` the mean over seeds on domain D: the mean of the D values :math:`d_D`, its standard error
+    :math:`s / \sqrt{D}` and D - 1 degrees of freedom. Below `MIN_DOMAINS` there is no standard error.
     """
-    differences, rounding = _differences(a, b)
-    if len(differences) < 2:
-        return None
-    # In whole steps of rounding, so that what is equal but for it is a tie.
-    steps = np.rint(differences / rounding) if rounding else differences
-    steps = steps[steps != 0]
-    if not len(steps):
-        return 1.0
-    if len(steps) > _EXACT:
-        from scipy import stats
-
-        return float(stats.wilcoxon(steps).pvalue)
-    _, place, counts = np.unique(np.abs(steps), return_inverse=True, return_counts=True)
-    doubled = (2 * np.cumsum(counts) - counts + 1)[place]  # twice the mean rank, a whole number
-    total = int(doubled.sum())
-    ways = np.zeros(total + 1)
-    ways[0] = 1.0
-    for rank in doubled.tolist():
-        ways[rank:] += ways[: total + 1 - rank].copy()  # each rank is in the sum, or not
-    least = min(int(doubled[steps > 0].sum()), int(doubled[steps < 0].sum()))
-    return float(min(1.0, 2 * ways[: least + 1].sum() / ways.sum()))
+    means = _domain_means(differences)
+    n = len(means)
+    error = float(means.std(ddof=1)) / math.sqrt(n) if n >= MIN_DOMAINS else None
+    return Effect(float(means.mean()), error, float(n - 1), n)
 
 
-def bootstrap(
-    a: Mapping[_Key, float], b: Mapping[_Key, float], *, cluster: Callable[[_Key], Hashable]
-) -> Interval | None:
-    """The 95 % percentile interval of the mean difference over pairs, under redrawn domains and seeds; None below two.
+def these_domains_effect(differences: Differences) -> Effect:
+    r"""The difference on exactly these domains, had the seeds been others.
 
-    5,000 times: draw as many clusters (held-out domains) as there are, with replacement, and of each as many of its
-    pairs (seeds) as it has, with replacement; take the mean of all. The interval lies between the 2.5th and the 97.5th
-    percentile of these means. The draws are always the same. With few clusters it is somewhat too narrow; with one it
-    speaks of that domain alone.
+    The mean of the domains' means. Its variance comes from the residuals within domains:
+    :math:`s^2 = \sum_{D,s} (d_{Ds} - d_D)^2 / \sum_D (S_D - 1)`, standard error :math:`s \sqrt{\sum_D 1 / S_D} / D`,
+    degrees of freedom :math:`\sum_D (S_D - 1)`. There is no standard error with one seed only. ``n`` counts pairs.
     """
-    differences, _ = _differences(a, b)
-    if len(differences) < 2:
+    means = _domain_means(differences)
+    seeds = np.array([len(values) for values in differences.values()])
+    df = int((seeds - 1).sum())
+    residual = sum(
+        float(((np.asarray(values) - mean) ** 2).sum())
+        for values, mean in zip(differences.values(), means, strict=True)
+    )
+    error = math.sqrt(residual / df * float((1 / seeds).sum())) / len(seeds) if df else None
+    return Effect(float(means.mean()), error, float(df), int(seeds.sum()))
+
+
+def sign_flip_p(differences: Differences) -> float | None:
+    """The two-sided p-value of the sign-flip permutation test over the domains' means; None below `MIN_SIGN_FLIP`.
+
+    The share of all sign patterns whose absolute sum is at least the observed one; with more than 16 domains, of
+    20,000 random patterns and the observed one.
+    """
+    means = _domain_means(differences)
+    if len(means) < MIN_SIGN_FLIP:
         return None
-    members: dict[Hashable, list[float]] = {}
-    for key, difference in zip((key for key in a if key in b), differences.tolist(), strict=True):
-        members.setdefault(cluster(key), []).append(difference)
-    sizes = np.array([len(found) for found in members.values()])
-    table = np.zeros((len(members), sizes.max()))
-    for row, found in zip(table, members.values(), strict=True):
-        row[: len(found)] = sorted(found)  # the order of the runs changes nothing
-    table = table[(order := np.lexsort((*table.T, sizes)))]
-    low, high = np.percentile(_redrawn_means(table, sizes[order]), [50 * (1 - _LEVEL), 50 * (1 + _LEVEL)])
-    return Interval(float(low), float(high))
+    if len(means) <= _EXACT_SIGN_FLIP:
+        signs = np.array(list(product((1.0, -1.0), repeat=len(means))))
+    else:
+        drawn = np.random.default_rng(0).choice((1.0, -1.0), size=(_RANDOM_FLIPS, len(means)))
+        signs = np.vstack([np.ones(len(means)), drawn])
+    observed = abs(float(means.sum()))
+    return float((np.abs(signs @ means) >= observed - 1e-12 * float(np.abs(means).sum())).mean())
 
 
-def record(a: Mapping[_Key, float], b: Mapping[_Key, float], *, higher_is_better: bool) -> Record:
-    """In how many of the shared pairs ``a`` is better than ``b``, equal (but for rounding), worse."""
-    differences, rounding = _differences(a, b)
-    above, below = int((differences > rounding).sum()), int((differences < -rounding).sum())
+def domain_record(differences: Differences, *, higher_is_better: bool) -> Record:
+    """In how many domains the mean difference is in favour of the first method, zero, against it."""
+    means = _domain_means(differences)
+    above, below = int((means > 0).sum()), int((means < 0).sum())
     wins, losses = (above, below) if higher_is_better else (below, above)
-    return Record(wins, len(differences) - wins - losses, losses)
+    return Record(wins, len(means) - above - below, losses)
+
+
+def equivalent(effect: Effect, margin: float | None) -> bool:
+    """Whether the 90 % interval lies inside the margin: two one-sided tests at 5 % each."""
+    found = None if margin is None else effect.interval(1 - 2 * SIGNIFICANT)
+    return found is not None and margin is not None and -margin < found.low and found.high < margin
+
+
+def decide(
+    effect: Effect, *, margin: float | None, p_value: float | None, higher_is_better: bool = True
+) -> Verdict | None:
+    """The verdict on a difference; None where the effect allows no statement.
+
+    ``p_value`` is the one that counts, corrected for multiple comparisons. Equivalence takes precedence.
+    """
+    if effect.error is None:
+        return None
+    if equivalent(effect, margin):
+        return "practically equal"
+    if p_value is None or p_value >= SIGNIFICANT:
+        return "undecided"
+    return "better" if (effect.difference > 0) == higher_is_better else "worse"
+
+
+def domains_to_decide(effect: Effect, *, margin: float | None, level: float = SIGNIFICANT) -> int | None:
+    """About how many domains would decide it, if mean and spread over domains stay as they are.
+
+    The smallest number with which the difference is significant at ``level``, or equivalent to zero within the margin.
+    None where no number up to 100,000 does.
+    """
+    if not effect.error:
+        return None
+    std = effect.error * math.sqrt(effect.n)
+
+    def decided(n: int) -> bool:
+        more = Effect(effect.difference, std / math.sqrt(n), float(n - 1), n)
+        p_value = more.p_value
+        return equivalent(more, margin) or (p_value is not None and p_value < level)
+
+    low, high = effect.n, max(MIN_DOMAINS, 2 * effect.n)
+    while not decided(high):
+        if high >= _MOST_DOMAINS:
+            return None
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decided(middle) else (middle, high)
+    return high
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """p-values of m tests, corrected so that the chance of one false finding among them stays below the level.
+    """p-values of m tests, corrected by Holm's procedure for the family-wise error rate.
 
-    Holm: the i-th smallest (from 0) is multiplied by m - i, is at least the one before it, and at most 1. None, where
+    The i-th smallest (from 0) is multiplied by m - i, is at least the one before it, and at most 1. None, where
     nothing was tested, stays None and is not among the m.
     """
-    tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = [None] * len(p_values)
     largest = 0.0
-    for rank, (p, place) in enumerate(tested):
+    for rank, (p, index) in enumerate(tested):
         largest = max(largest, min(1.0, (len(tested) - rank) * p))
-        corrected[place] = largest
+        corrected[index] = largest
     return corrected
 
 
-def _differences(a: Mapping[_Key, float], b: Mapping[_Key, float]) -> tuple[NDArray[np.float64], float]:
-    """a - b over the keys that both have, in the order of ``a``, and what is rounding in them."""
-    keys = [key for key in a if key in b]
-    first, second = (np.array([float(scores[key]) for key in keys], np.float64) for scores in (a, b))
-    return first - second, _ROUNDING * max((float(np.abs(side).max()) for side in (first, second) if keys), default=0.0)
+def random_effects(effects: Sequence[Effect]) -> RandomEffects | None:
+    r"""One difference over several data sets: DerSimonian and Laird's estimate, Hartung and Knapp's standard error.
+
+    With :math:`y_i` and :math:`v_i` the difference and squared standard error on data set i, :math:`w_i = 1 / v_i`,
+    :math:`Q = \sum w_i (y_i - \bar y_w)^2` and
+    :math:`\tau^2 = \max(0, (Q - (k - 1)) / (\sum w_i - \sum w_i^2 / \sum w_i))`: the mean with weights
+    :math:`1 / (v_i + \tau^2)`, whose variance is the weighted mean of squared deviations from it over k - 1, with
+    k - 1 degrees of freedom. None below `MIN_DATASETS` data sets with a standard error.
+    """
+    usable = [effect for effect in effects if effect.error]
+    if len(usable) < MIN_DATASETS:
+        return None
+    y = np.array([effect.difference for effect in usable])
+    v = np.array([effect.error for effect in usable], np.float64) ** 2
+    k, w = len(y), 1 / v
+    q = float((w * (y - (w @ y) / w.sum()) ** 2).sum())
+    tau2 = max(0.0, (q - (k - 1)) / float(w.sum() - (w @ w) / w.sum()))
+    w = 1 / (v + tau2)
+    mean = float((w @ y) / w.sum())
+    variance = float((w * (y - mean) ** 2).sum() / ((k - 1) * w.sum()))
+    return RandomEffects(Effect(mean, math.sqrt(variance), float(k - 1), k), math.sqrt(tau2))
 
 
-def _redrawn_means(table: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Means of redrawn tables; a row is a cluster, of which the first so many cells are its pairs."""
-    rng = np.random.default_rng(_SEED)
-    clusters, most = table.shape
-    means = []
-    at_once = max(1, _AT_ONCE // table.size)
-    for start in range(0, _DRAWS, at_once):
-        drawn = rng.integers(clusters, size=(min(at_once, _DRAWS - start), clusters))
-        count = sizes[drawn][..., None]
-        pair = (rng.random((*drawn.shape, most)) * count).astype(np.int64)
-        kept = np.arange(most) < count
-        means.append((table[drawn[..., None], pair] * kept).sum(axis=(1, 2)) / kept.sum(axis=(1, 2)))
-    return np.concatenate(means)
+def welch_effect(difference: float, parts: Sequence[tuple[float, int]]) -> Effect:
+    """A difference of independent means; each part is a squared standard error and its degrees of freedom.
+
+    Degrees of freedom by Welch and Satterthwaite.
+    """
+    variance = sum(part for part, _ in parts)
+    df = variance**2 / sum(part**2 / freedom for part, freedom in parts) if variance else 1.0
+    return Effect(difference, math.sqrt(variance), df, len(parts))
+
+
+def _domain_means(differences: Differences) -> NDArray[np.float64]:
+    """The mean over seeds of each domain; means that differ from each other by rounding alone are made equal."""
+    means = np.array([float(np.mean(values)) for values in differences.values()])
+    if not len(means):
+        raise ValueError("there is no domain to take a difference on")
+    scale = max((abs(value) for values in differences.values() for value in values), default=0.0)
+    return np.full_like(means, means.mean()) if np.ptp(means) <= 1e-12 * scale else means

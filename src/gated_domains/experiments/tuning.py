@@ -148,7 +148,9 @@ def tune(
         raise DataError(f"there is no tuner {tuner!r}{did_you_mean(tuner, TUNERS)}")
     if any(recipe.selection == "last" for recipe in recipes):
         raise DataError("the last epoch is kept whatever it scores, so that chooses no trial; give another --selection")
-    asked = {_key(recipe): recipe.but(seed=TRIAL_SEED) for recipe in recipes}
+    asked: dict[str, Recipe] = {}
+    for recipe in recipes:
+        asked.setdefault(_key(recipe), recipe.but(seed=TRIAL_SEED))
     under_way = [
         _Open(recipe, TUNERS[tuner](recipe.method, count, seed=seed, fixed=fixed)) for recipe in asked.values()
     ]
@@ -237,8 +239,8 @@ def _identity(recipe: Recipe) -> str:
 
 
 def _key(recipe: Recipe) -> str:
-    """What is searched once: a method on a hold-out, with whatever seed."""
-    return _identity(recipe.but(seed=TRIAL_SEED))
+    """What is searched once: a method on a hold-out, with whatever seed and whatever split goes with it."""
+    return _identity(recipe.but(seed=TRIAL_SEED, split_seed=0))
 
 
 def _named(recipe: Recipe) -> str:

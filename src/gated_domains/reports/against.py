@@ -1,86 +1,133 @@
-"""Methods against each other: what the pairs with the baseline tell, and which methods are not told from the best."""
+"""Methods against the baseline: differences by held-out domain, their tests and the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 from gated_domains.evaluation.metrics import Metric
 from gated_domains.evaluation.statistics import (
-    Interval,
-    Paired,
+    SIGNIFICANT,
+    Effect,
     Record,
-    bootstrap,
+    Verdict,
+    decide,
+    domain_record,
+    domains_to_decide,
     holm,
-    paired,
-    record,
-    wilcoxon,
+    new_domain_effect,
+    sign_flip_p,
+    spread,
+    these_domains_effect,
 )
-
-SIGNIFICANT = 0.05
-"""Below this p-value, corrected for the number of methods, two methods are told apart."""
 
 Key = tuple[str, str, int]
 """What is paired: hold-out, held-out domain, seed."""
+Scores = Mapping[Key, float]
 _Method = TypeVar("_Method", bound=Hashable)
+_ROUNDING = 1e-12  # as a share of the scores: differences this small are rounding alone
 
 
 @dataclass(frozen=True, kw_only=True)
 class Against:
-    """A method against the baseline, over the pairs that both have.
+    """A method against the baseline, over the (hold-out, domain, seed) that both have.
 
-    ``pair`` is the difference with its t interval and the p of the t-test; ``bootstrap`` the interval when held-out
-    domains and then seeds are redrawn. What is called ``holm`` is corrected over all methods in the table that were
-    tested against the baseline.
+    ``new_domain`` counts held-out domains (folds, where domains are held out in folds), ``these_domains`` pairs of
+    domain and seed. ``holm`` is the p-value of the first, corrected over the methods of the table. ``verdict`` is None
+    where there are too few domains for one; ``domains_needed`` is about how many would settle an undecided one.
     """
 
-    pair: Paired
-    bootstrap: Interval | None
-    record: Record
-    wilcoxon: float | None
+    new_domain: Effect
+    these_domains: Effect
     holm: float | None
-    wilcoxon_holm: float | None
+    sign_flip: float | None
+    record: Record
+    verdict: Verdict | None
+    domains_needed: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain fields."""
+        return {
+            "new_domain": {**self.new_domain.as_json(), "holm_p_value": self.holm, "sign_flip_p_value": self.sign_flip},
+            "these_domains": self.these_domains.as_json(),
+            **asdict(self.record),
+            "verdict": self.verdict,
+            "domains_needed": self.domains_needed,
+        }
 
 
-def against(
-    scores: Mapping[_Method, Mapping[Key, float]], base: _Method | None, *, metric: Metric
+def compare_methods(
+    scores: Mapping[_Method, Scores], base: _Method | None, *, metric: Metric, margin: float | None
 ) -> dict[_Method, Against]:
-    """Every method against the baseline, but those that share no pair with it."""
+    """Every method against the baseline, but those that share no pair with it. ``margin`` is in units of the score."""
     if base is None:
         return {}
-    theirs = scores[base]
-    pairs = {key: paired(mine, theirs) for key, mine in scores.items() if key != base}
-    tested = {key: pair for key, pair in pairs.items() if pair is not None}
-    ranked = [wilcoxon(scores[key], theirs) for key in tested]
-    corrected = zip(holm([pair.p_value for pair in tested.values()]), ranked, holm(ranked), strict=True)
+    shared = {key: differences(mine, scores[base]) for key, mine in scores.items() if key != base}
+    shared = {key: found for key, found in shared.items() if found}
+    effects = {key: new_domain_effect(found) for key, found in shared.items()}
+    corrected = dict(zip(effects, holm([effect.p_value for effect in effects.values()]), strict=True))
     return {
-        key: Against(
-            pair=pair,
-            # A domain that is held out more than once is one cluster all the same.
-            bootstrap=bootstrap(scores[key], theirs, cluster=lambda found: found[1]),
-            record=record(scores[key], theirs, higher_is_better=metric.higher_is_better),
-            wilcoxon=signed,
-            holm=p,
-            wilcoxon_holm=signed_holm,
+        key: _against(
+            found,
+            domain_record(
+                differences(scores[key], scores[base], by="domain"), higher_is_better=metric.higher_is_better
+            ),
+            effect=effects[key],
+            p_value=corrected[key],
+            metric=metric,
+            margin=margin,
         )
-        for (key, pair), (p, signed, signed_holm) in zip(tested.items(), corrected, strict=True)
+        for key, found in shared.items()
     }
 
 
-def not_told_from_best(
-    means: Mapping[_Method, float], scores: Mapping[_Method, Mapping[Key, float]], *, metric: Metric
-) -> set[_Method]:
-    """The method with the best mean, and those that the paired t-test, corrected by Holm, does not tell from it."""
-    if not means:
-        return set()
-    value = metric.best_of(means.values())
-    top = next(key for key, mean in means.items() if mean == value)
-    pairs = {key: paired(scores[key], scores[top]) for key in means if key != top}
-    corrected = holm([None if pair is None else pair.p_value for pair in pairs.values()])
-    alike = {
-        key
-        for (key, pair), p in zip(pairs.items(), corrected, strict=True)
-        if pair is not None and (pair.difference == 0 or (p or 0) >= SIGNIFICANT)
-    }
-    return {top, *alike}
+def _against(
+    found: Mapping[str, list[float]],
+    record: Record,
+    *,
+    effect: Effect,
+    p_value: float | None,
+    metric: Metric,
+    margin: float | None,
+) -> Against:
+    verdict = decide(effect, margin=margin, p_value=p_value, higher_is_better=metric.higher_is_better)
+    needed = None
+    if verdict == "undecided" and p_value is not None:
+        alone = effect.p_value or 0.0
+        # The correction as it is now: with more domains the p-value must be smaller by the same factor.
+        needed = domains_to_decide(effect, margin=margin, level=SIGNIFICANT * (alone / p_value if p_value else 1.0))
+    return Against(
+        new_domain=effect,
+        these_domains=these_domains_effect(found),
+        holm=p_value,
+        sign_flip=sign_flip_p(found),
+        record=record,
+        verdict=verdict,
+        domains_needed=needed,
+    )
+
+
+def differences(mine: Scores, theirs: Scores, *, by: str = "unit") -> dict[str, list[float]]:
+    """Of each unit, the difference for every seed that both have.
+
+    A unit is a hold-out: a domain, or a fold of domains that one training holds out together, whose difference is the
+    mean over them. Where a domain is part of several hold-outs, or with ``by="domain"``, the units are domains.
+    """
+    shared = [key for key in mine if key in theirs]
+    by_domain = by == "domain" or held_out_repeatedly(shared)
+    found: dict[str, dict[int, list[float]]] = {}
+    for key in shared:
+        hold_out, domain, seed = key
+        gap = mine[key] - theirs[key]
+        gap = 0.0 if abs(gap) <= _ROUNDING * max(abs(mine[key]), abs(theirs[key])) else gap
+        found.setdefault(domain if by_domain else hold_out, {}).setdefault(seed, []).append(gap)
+    return {unit: [spread(seeds[seed]).mean for seed in sorted(seeds)] for unit, seeds in sorted(found.items())}
+
+
+def held_out_repeatedly(keys: Iterable[Key]) -> bool:
+    """Whether any domain is part of more than one hold-out."""
+    hold_outs: dict[str, set[str]] = {}
+    for hold_out, domain, _ in keys:
+        hold_outs.setdefault(domain, set()).add(hold_out)
+    return any(len(found) > 1 for found in hold_outs.values())

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gated_domains.evaluation.metrics import Metric, significant
-from gated_domains.evaluation.statistics import Interval, Paired, Spread
+from gated_domains.evaluation.statistics import Effect, Interval, Spread
+from gated_domains.reports.against import Against
 from gated_domains.reports.numbers import PERCENTILE, MethodNumbers, Numbers
 
 ABSENT = "\u2013"
@@ -41,7 +42,7 @@ def first_column(numbers: Numbers) -> Column:
 
 
 def columns(numbers: Numbers) -> list[Column]:
-    """All columns after the first: hold-outs, mean, worst, groups, seeds, difference to the baseline, cost, details."""
+    """All columns after the first: hold-outs, mean, worst, groups, differences to the baseline, cost, details."""
     metric, rows = numbers.metric, numbers.rows
 
     def column(heading: str, cell: Callable[[MethodNumbers], str], kind: str = "summary", about: str = "") -> Column:
@@ -59,54 +60,56 @@ def columns(numbers: Numbers) -> list[Column]:
             column("worst group", lambda row: spread_text(row.worst_group, metric)),
             column(f"{PERCENTILE}th pct.", lambda row: spread_text(row.percentile, metric)),
         ]
-    summary.append(column("n", lambda row: _counts(row, numbers.hold_outs)))
+    seeds = column("n", lambda row: _counts(row, numbers.hold_outs), "detail", "n: the number of seeds.")
     versus = [] if numbers.baseline is None or len(rows) < 2 else _against(numbers, numbers.baseline.label, column)
     time = column("time", lambda row: time_text(row.seconds), "cost")
-    return [*scores, *summary, *versus, time, column("parameters", _parameters, "detail")]
+    return [*scores, *summary, *versus, time, seeds, column("parameters", _parameters, "detail")]
 
 
 def _against(numbers: Numbers, baseline: str, column: Callable[..., Column]) -> list[Column]:
-    """What the pairs with the baseline tell."""
-    metric, several = numbers.metric, numbers.tested > 1
-    corrected, likewise = " (Holm)" * several, ", Holm-corrected as well" * several
-    return [
-        column(f"to {baseline}", lambda row: difference_text(row.difference, metric), "against"),
-        column(f"p{corrected}", lambda row: p_text(row.against.holm if row.against else None), "against"),
-        column("W/T/L", _record, "detail", f"W/T/L: pairs won, tied and lost against {baseline}."),
-        column(
-            f"Wilcoxon p{corrected}",
-            lambda row: p_text(row.against.wilcoxon_holm if row.against else None),
-            "detail",
-            f"Wilcoxon p: by the signed-rank test over the same pairs{likewise}.",
-        ),
-        column(
-            "bootstrap",
-            lambda row: interval_text(row.against.bootstrap if row.against else None, metric),
-            "detail",
-            "bootstrap: 95 % interval of the difference when held-out domains and then their seeds are redrawn; unlike "
-            "the t-test it does not take pairs of one domain as independent.",
-        ),
+    """The differences to the baseline and what follows from them."""
+    metric, corrected = numbers.metric, " (Holm)" * (numbers.tested > 1)
+
+    def cell(of: Callable[[Against], str]) -> Callable[[MethodNumbers], str]:
+        return lambda row: ABSENT if row.against is None else of(row.against)
+
+    versus = [
+        column("on a new domain", cell(lambda found: _new_domain(found, metric)), "against"),
+        column(f"p{corrected}", cell(lambda found: p_text(found.holm)), "against"),
+        column("on these domains", cell(lambda found: effect_text(found.these_domains, metric)), "against"),
+        column("verdict", cell(lambda found: found.verdict or ABSENT), "against"),
+        column("W/T/L", cell(_record), "detail", f"W/T/L: held-out domains won, tied and lost against {baseline}."),
     ]
+    if any(row.against is not None and row.against.sign_flip is not None for row in numbers.rows):
+        about = "sign-flip p: by the permutation test that flips the signs of the domains' differences, not corrected."
+        versus.append(column("sign-flip p", cell(lambda found: p_text(found.sign_flip)), "detail", about))
+    return versus
 
 
-def _record(row: MethodNumbers) -> str:
-    found = None if row.against is None else row.against.record
-    return ABSENT if found is None else f"{found.wins}/{found.ties}/{found.losses}"
+def _new_domain(found: Against, metric: Metric) -> str:
+    return ABSENT if found.new_domain.error is None else effect_text(found.new_domain, metric)
+
+
+def _record(found: Against) -> str:
+    return f"{found.record.wins}/{found.record.ties}/{found.record.losses}"
 
 
 def spread_text(value: Spread | None, metric: Metric) -> str:
-    """``71.2 ± 0.4``; without a ± for a single seed."""
+    """``71.2 ± 0.4``, both with the same decimals; without a ± for a single seed."""
     if value is None:
         return ABSENT
-    return metric.shown(value.mean) + ("" if value.std is None else f" ± {metric.shown(value.std)}")
+    mean = metric.shown(value.mean)
+    if value.std is None:
+        return mean
+    decimals = len(mean.partition(".")[2])
+    exponent = "e" in mean or metric.percent
+    return f"{mean} ± {metric.shown(value.std) if exponent else f'{value.std:.{decimals}f}'}"
 
 
-def difference_text(pair: Paired | None, metric: Metric) -> str:
-    """``+0.3 (-0.8 to +1.4)``; without an interval where none can be told."""
-    if pair is None:
-        return ABSENT
-    interval = None if pair.low is None or pair.high is None else Interval(pair.low, pair.high)
-    return metric.shown_difference(pair.difference) + (f" ({interval_text(interval, metric)})" if interval else "")
+def effect_text(effect: Effect, metric: Metric) -> str:
+    """``+0.3 (-0.8 to +1.4)``, the difference and its 95 % interval; without an interval where there is none."""
+    interval = effect.interval()
+    return metric.shown_difference(effect.difference) + (f" ({interval_text(interval, metric)})" if interval else "")
 
 
 def interval_text(interval: Interval | None, metric: Metric) -> str:

@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from gated_domains.evaluation.metrics import METRICS, Metric
-from gated_domains.evaluation.statistics import Spread, holm, spread
-from gated_domains.reports.against import Against, Key, against
+from gated_domains.evaluation.statistics import (
+    SIGNIFICANT,
+    Effect,
+    Spread,
+    equivalent,
+    holm,
+    spread,
+    welch_effect,
+)
+from gated_domains.reports.against import Against, Key, compare_methods
 from gated_domains.reports.numbers import Numbers, summarise
-from gated_domains.reports.published import Value
 from gated_domains.reports.published_digits import CONTRASTS, PAPER_RUNS, REFERENCES, ROWS, TABLE
 from gated_domains.reports.reproduced import Cell
 from gated_domains.reports.results import RunResult
 
 METRIC: Metric = METRICS["accuracy"]
-_WITHIN = 2.0  # standard errors of the difference
+MARGIN = METRIC.margin()
+MIN_SEEDS = 5
+"""With fewer runs of ours nothing is said about whether a published number is reproduced."""
+_REPRODUCED, _WIDE_REPRODUCED, _LARGE_STD = (
+    1.0,
+    2.0,
+    2.0,
+)  # margins in points; the wide one where the paper's std is large
+Agreement = Literal["reproduces", "differs", "undecided", ""]
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A published number in percent, and its standard error."""
+    """A published number in percent, its squared standard error, and the margin within which ours reproduces it."""
 
     mean: float
-    error: float
+    variance: float
+    margin: float
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """One row less another over the pairs (target, seed) that both have; ``holm`` is corrected over all contrasts."""
+    """One row less another over the targets and seeds that both have; ``holm`` is corrected over all contrasts."""
 
     letter: str
     first: str
@@ -39,7 +55,6 @@ class Contrast:
     found: Against
     first_mean: float
     second_mean: float
-    targets: int
     holm: float | None = None
 
 
@@ -100,24 +115,55 @@ class DigitsNumbers:
             return None
         values = TABLE[row]
         if target is not None:
-            return Paper(values[target].mean, _error(values[target]), str(values[target]))
-        mean = sum(values[name].mean for name in self.targets) / len(self.targets)
-        error = math.hypot(*(_error(values[name]) for name in self.targets)) / len(self.targets)
-        return Paper(mean, error, f"{mean:.2f}")
+            value = values[target]
+            margin = _WIDE_REPRODUCED if value.std > _LARGE_STD else _REPRODUCED
+            return Paper(value.mean, value.std**2 / PAPER_RUNS, margin, str(value))
+        count = len(self.targets)
+        mean = sum(values[name].mean for name in self.targets) / count
+        variance = sum(values[name].std ** 2 / PAPER_RUNS for name in self.targets) / count**2
+        return Paper(mean, variance, _REPRODUCED, f"{mean:.2f}")
 
-    def agreement(self, row: str, target: str | None) -> str:
-        """``same``, ``higher`` or ``lower``: ours against the paper's; nothing where it cannot be told.
+    def agreement(self, row: str, target: str | None) -> Agreement:
+        """Whether ours reproduces the paper's number: its level, and its gain over the paper's ERM.
 
-        The same is: apart by at most two standard errors of their difference.
+        Reproduces: both differences to the paper are equivalent to zero within the margin (two one-sided Welch tests).
+        Differs: one of them is significantly different from zero and not equivalent. Else undecided; also with fewer
+        than `MIN_SEEDS` runs. Nothing where the paper has no number or we have no run.
         """
-        ours = self.mean(row) if target is None else self.number(row, target)
         paper = self.paper(row, target)
-        if ours is None or ours.std is None or paper is None:
+        ours = self.mean(row) if target is None else self.number(row, target)
+        if paper is None or ours is None:
             return ""
-        apart = 100 * ours.mean - paper.mean
-        if abs(apart) <= _WITHIN * math.hypot(100 * ours.std / ours.n**0.5, paper.error):
-            return "same"
-        return "higher" if apart > 0 else "lower"
+        if ours.n < MIN_SEEDS or ours.std is None:
+            return "undecided"
+        reference = REFERENCES["paper"]
+        level = _beside(ours, paper)
+        checks = [(level, paper.margin)]
+        if row != reference:
+            gain = self._gain(row, target)
+            base = self.paper(reference, target)
+            if gain is None or gain.n < MIN_SEEDS or gain.std is None or base is None:
+                return "undecided"
+            published = Paper(
+                paper.mean - base.mean, paper.variance + base.variance, max(paper.margin, base.margin), ""
+            )
+            checks.append((_beside(gain, published, base.variance), published.margin))
+        if all(equivalent(effect, margin) for effect, margin in checks):
+            return "reproduces"
+        apart = [effect for effect, margin in checks if not equivalent(effect, margin)]
+        return "differs" if any((effect.p_value or 0.0) < SIGNIFICANT for effect in apart) else "undecided"
+
+    def _gain(self, row: str, target: str | None) -> Spread | None:
+        """The gain over the paper's ERM for every seed that both have: on a target, or the mean over all of them."""
+        base = REFERENCES["paper"]
+        if base not in self.rows:
+            return None
+        gaps: dict[int, list[float]] = {}
+        for key, score in self.scores[row].items():
+            if key in self.scores[base] and target in (None, key[1]):
+                gaps.setdefault(key[2], []).append(score - self.scores[base][key])
+        wanted = len(self.targets) if target is None else 1
+        return _spread([spread(found).mean for found in gaps.values() if len(found) == wanted])
 
     def seconds(self, row: str) -> float | None:
         """Of one training, the mean over runs."""
@@ -132,7 +178,7 @@ class DigitsNumbers:
             rows = [row for row in self.rows if REFERENCES[ROWS[row].block] == reference]
             if reference in self.rows and self.scores[reference]:
                 scores = {row: self.scores[row] for row in dict.fromkeys([reference, *rows])}
-                found |= against(scores, reference, metric=METRIC)
+                found |= compare_methods(scores, reference, metric=METRIC, margin=MARGIN)
         return found
 
     @cached_property
@@ -153,11 +199,11 @@ class DigitsNumbers:
         """Those whose rows share pairs."""
         there = [self._contrast(*named) for named in CONTRASTS if {*named[1:]} <= {*self.rows}]
         found = [contrast for contrast in there if contrast is not None]
-        corrected = holm([contrast.found.pair.p_value for contrast in found])
+        corrected = holm([contrast.found.new_domain.p_value for contrast in found])
         return [replace(contrast, holm=p) for contrast, p in zip(found, corrected, strict=True)]
 
     def _contrast(self, letter: str, first: str, second: str) -> Contrast | None:
-        """One of them, not corrected yet; None where no pair is shared."""
+        """One of them, not corrected yet; None where no target and seed is shared."""
         mine, theirs = self.scores[first], self.scores[second]
         shared = [key for key in mine if key in theirs]
         if not shared:
@@ -166,16 +212,18 @@ class DigitsNumbers:
             letter=letter,
             first=first,
             second=second,
-            found=against({first: mine, second: theirs}, second, metric=METRIC)[first],
+            found=compare_methods({first: mine, second: theirs}, second, metric=METRIC, margin=MARGIN)[first],
             first_mean=spread(mine[key] for key in shared).mean,
             second_mean=spread(theirs[key] for key in shared).mean,
-            targets=len({key[0] for key in shared}),
         )
 
 
-def _error(value: Value) -> float:
-    """The standard error of a published mean."""
-    return value.std / PAPER_RUNS**0.5
+def _beside(ours: Spread, paper: Paper, reference: float = 0.0) -> Effect:
+    """Ours less the paper's in points; ``reference`` is the part of the paper's variance that belongs to its ERM."""
+    assert ours.std is not None
+    parts = [((100 * ours.std) ** 2 / ours.n, ours.n - 1), (paper.variance - reference, PAPER_RUNS - 1)]
+    parts += [(reference, PAPER_RUNS - 1)] if reference else []
+    return welch_effect(100 * ours.mean - paper.mean, parts)
 
 
 def _spread(values: Sequence[float]) -> Spread | None:

@@ -23,7 +23,7 @@ from gated_domains.reports.reproduced_words import Reasons
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-FORMAT = 1
+FORMAT = 2
 _FIELDS = ("row", "target", "seed", "accuracy", "validation", "epochs", "best_epoch", "seconds", "run")
 
 
@@ -46,7 +46,7 @@ class DigitsTable:
         """The rows of one block as text, the heading first; the heading alone where none was asked for."""
         numbers = self.numbers
         reference = ROWS[REFERENCES[name]].label
-        heading = ["method", *numbers.targets.values(), "mean", "n", "time", f"to {reference}", "p (Holm)"]
+        heading = ["method", *numbers.targets.values(), "mean", "n", "time", f"to {reference}", "p (Holm)", "verdict"]
         rows = [row for row in numbers.rows if ROWS[row].block == name]
         return [heading, *(self._line(row) for row in rows)]
 
@@ -85,7 +85,7 @@ class DigitsTable:
             "machine": numbers.machine,
             "targets": dict(numbers.targets),
             "rows": {row: self._row_fields(row) for row in numbers.rows},
-            "contrasts": [asdict(contrast) for contrast in numbers.contrasts],
+            "contrasts": [{**asdict(contrast), "found": contrast.found.as_json()} for contrast in numbers.contrasts],
             "sentences": self.contrasts,
             "runs": self._runs(),
             "caption": self.caption,
@@ -132,8 +132,9 @@ class DigitsTable:
             self._beside(row, None, shown(numbers.mean(row))),
             self._counts(row),
             ABSENT if seconds is None else time_text(seconds),
-            difference(found.pair if found else None),
+            difference(found.new_domain if found else None),
             p_text(found.holm if found else None),
+            (found.verdict if found else None) or ABSENT,
         ]
 
     def _cell(self, row: str, target: str) -> str:
@@ -179,7 +180,7 @@ class DigitsTable:
             "cells": {target: self._cell_fields(row, target) for target in numbers.targets},
             "mean": self._cell_fields(row, None),
             "seconds": numbers.seconds(row),
-            "against": None if found is None else asdict(found),
+            "against": None if found is None else found.as_json(),
         }
 
     def _cell_fields(self, row: str, target: str | None) -> dict[str, Any]:

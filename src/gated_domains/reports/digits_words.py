@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from gated_domains.evaluation.statistics import Paired
+from gated_domains.evaluation.statistics import MIN_DOMAINS, Effect, decide
 from gated_domains.reports.columns import ABSENT, p_text
-from gated_domains.reports.digits_numbers import Contrast, DigitsNumbers
+from gated_domains.reports.digits_numbers import MARGIN, MIN_SEEDS, Contrast, DigitsNumbers
 from gated_domains.reports.published_digits import PAPER_RUNS, REFERENCES, ROWS
 from gated_domains.reports.reproduced_words import Reasons
 from gated_domains.reports.words import attributed_notes
 
-MARKS = {"same": "≈", "higher": "↑", "lower": "↓", "": ""}
+MARKS = {"reproduces": "≈", "differs": "≠", "undecided": "?", "": ""}
 _MOST_NOTES = 12
-_FEWEST_TARGETS = 3  # of fewer, redrawing them says nothing
 
 
 def percent(value: float) -> str:
@@ -25,41 +24,35 @@ def points(value: float) -> str:
     return text if text.strip("+-0.") else text[1:]
 
 
-def difference(pair: Paired | None) -> str:
-    """``+1.50 (+1.10 to +1.90)``; without an interval where none can be told."""
-    if pair is None:
+def difference(effect: Effect | None) -> str:
+    """``+1.50 (+1.10 to +1.90)``; without an interval where there is none."""
+    if effect is None:
         return ABSENT
-    low, high = pair.low, pair.high
-    return points(pair.difference) + (
-        f" ({points(low)} to {points(high)})" if low is not None and high is not None else ""
-    )
+    interval = effect.interval()
+    return points(effect.difference) + (f" ({points(interval.low)} to {points(interval.high)})" if interval else "")
 
 
 def contrast_sentence(contrast: Contrast, *, tested: int) -> str:
-    """``(a) GDU 79.62 against ERM 78.12: +1.50 points, 95 % interval +1.10 to +1.90 over 50 pairs ..., p <0.001.``"""
+    """``(a) GDU 79.62 against ERM 78.12. On a new domain: +1.50 points (...), better. On these 5 targets: ...``"""
     found = contrast.found
-    pair, redrawn = found.pair, found.bootstrap
     first, second = ROWS[contrast.first].label, ROWS[contrast.second].label
     means = f"{percent(contrast.first_mean)} against {second} {percent(contrast.second_mean)}"
-    start = f"({contrast.letter}) {first} {means}: {points(pair.difference)} points"
-    if pair.n == 1:
-        return f"{start} in one pair, which allows no test."
-    if pair.low is None or pair.high is None:
-        return f"{start}, the same in each of {pair.n} pairs, which allows no test."
-    corrected = f", {p_text(contrast.holm)} corrected for {tested} contrasts" * (tested > 1)
-    record = f"{found.record.wins} won, {found.record.ties} tied, {found.record.losses} lost"
-    clustered = ""
-    if redrawn is not None and contrast.targets >= _FEWEST_TARGETS:
-        clustered = f"; with targets redrawn {points(redrawn.low)} to {points(redrawn.high)}"
+    start = f"({contrast.letter}) {first} {means}."
+    targets = f"{found.new_domain.n} target{'s' * (found.new_domain.n != 1)}"
+    these = f"On {'these' if found.new_domain.n > 1 else 'this'} {targets}: {difference(found.these_domains)} points"
+    if found.new_domain.error is None:
+        return f"{start} {these}; no verdict on a new domain with fewer than {MIN_DOMAINS} targets."
+    verdict = decide(found.new_domain, margin=MARGIN, p_value=contrast.holm)
+    corrected = f" corrected for {tested} contrasts" * (tested > 1)
     return (
-        f"{start}, 95 % interval {points(pair.low)} to {points(pair.high)} over {pair.n} pairs (target, seed; "
-        f"{record}), p {p_text(pair.p_value)}{corrected}{clustered}."
+        f"{start} On a new domain: {difference(found.new_domain)} points, p {p_text(contrast.holm)}{corrected}: "
+        f"{verdict}. {these}."
     )
 
 
 def contrast_sentences(numbers: DigitsNumbers) -> list[str]:
-    """A sentence a contrast."""
-    tested = sum(contrast.found.pair.p_value is not None for contrast in numbers.contrasts)
+    """One sentence per contrast."""
+    tested = sum(contrast.holm is not None for contrast in numbers.contrasts)
     return [contrast_sentence(contrast, tested=tested) for contrast in numbers.contrasts]
 
 
@@ -87,11 +80,13 @@ def caption(numbers: DigitsNumbers, reasons: Reasons) -> list[str]:
 
 def _agreement(numbers: DigitsNumbers) -> str:
     cells = [numbers.agreement(row, target) for row in numbers.rows for target in numbers.targets]
-    told = [mark for mark in cells if mark]
-    said = f"{told.count('same')} of {len(told)} cells do" if told else "no cell has two runs, which it takes"
+    found = [mark for mark in cells if mark]
+    counts = ", ".join(f"{found.count(mark)} {mark}" for mark in ("reproduces", "differs", "undecided"))
     return (
-        f"{MARKS['same']} reproduces: apart from the paper's by at most two standard errors of the difference (the "
-        f"paper's over {PAPER_RUNS} runs); {MARKS['higher']} ours is higher, {MARKS['lower']} lower; {said}."
+        f"{MARKS['reproduces']} reproduces: level and gain over ERM are equivalent to the paper's within 1 point (2 "
+        f"where its standard deviation exceeds 2), by two one-sided Welch tests over {PAPER_RUNS} runs of the paper "
+        f"and at least {MIN_SEEDS} of ours; {MARKS['differs']} differs: one of the two is significantly different "
+        f"and not equivalent; {MARKS['undecided']} undecided. {len(found)} cells: {counts}."
     )
 
 
@@ -99,7 +94,7 @@ def _ends(numbers: DigitsNumbers) -> list[str]:
     """How many trainings that may stop early did not."""
     runs = [run for row in numbers.rows if ROWS[row].block == "paper" for run in numbers.runs[row]]
     whole = sum(run.stopped == "all epochs" for run in runs)
-    said = f"{whole} of {len(runs)} trainings of the paper's rows went to the last epoch without being stopped early."
+    said = f"{whole} of {len(runs)} trainings of the paper's rows reached the last epoch without early stopping."
     return [said] * bool(runs)
 
 
@@ -113,7 +108,7 @@ def _notes(numbers: DigitsNumbers) -> list[str]:
 def _references() -> str:
     named = {block: ROWS[reference].label for block, reference in REFERENCES.items()}
     return (
-        f"to {named['paper']}, to {named['ours']}: mean difference with its 95 % interval, and p of the paired t-test "
-        "over pairs (target, seed), corrected by Holm over the rows set against the same one. Pairs of one target are "
-        "not independent: in the contrasts a second interval has targets redrawn, then seeds."
+        f"to {named['paper']}, to {named['ours']}: mean difference on a new domain with its 95 % interval and p, by "
+        "the t-test over the targets' means, corrected by Holm over the rows compared with the same one; none with "
+        f"fewer than {MIN_DOMAINS} targets. Seeds of one target are correlated and are not counted as independent."
     )

@@ -47,6 +47,7 @@ _WRITTEN = {
     "λ": r"$\lambda$",
     "\u03c3": r"$\sigma$",
     "≈": r"$\approx$",
+    "≠": r"$\neq$",
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
     "--": "-{}-{}",  # two hyphens would become a dash
@@ -57,13 +58,14 @@ _MINUS = re.compile(r"(?<![^\s(/])-(?=\d)")
 
 
 def as_latex(numbers: Numbers, title: str, caption: Sequence[str]) -> str:
-    """A comparison as one table: the columns of Markdown but for details, the best bold, notes below."""
+    """A comparison as one table: the columns of Markdown without details, the best bold, worse rows grey, notes."""
     chosen = [first_column(numbers), *(column for column in columns(numbers) if column.kind != "detail")]
-    rows = [[_cell(column, row) for column in chosen] for row in range(len(numbers.rows))]
+    rows = [[_cell(column, row, grey=line.worse) for column in chosen] for row, line in enumerate(numbers.rows)]
     heading = [latex_escaped(column.heading) for column in chosen]
     spelled = [column.about for column in columns(numbers) if column.kind == "detail"]
     notes = [line for line in caption if line not in spelled]
-    return latex_page([_table(heading, rows, title=title, notes=notes)])
+    colour = "\n% needs \\usepackage{xcolor}" * any(row.worse for row in numbers.rows)
+    return latex_page([_table(heading, rows, title=title, notes=notes)], needs=colour)
 
 
 def lines_latex(lines: Lines, *, title: str = "", notes: Sequence[str] = ()) -> str:
@@ -73,10 +75,10 @@ def lines_latex(lines: Lines, *, title: str = "", notes: Sequence[str] = ()) -> 
     return _table([_stacked(text) for text in heading], cells, title=title, notes=notes)
 
 
-def latex_page(parts: Sequence[str]) -> str:
-    """Tables in one file, with what they need said at its top."""
+def latex_page(parts: Sequence[str], *, needs: str = "") -> str:
+    """Tables in one file, with the packages they need at its top."""
     scripts = any(ord(letter) > _LAST_LATIN for part in parts for letter in part)
-    return "\n\n".join([PREAMBLE + SCRIPTS * scripts, *parts]) + "\n"
+    return "\n\n".join([PREAMBLE + needs + SCRIPTS * scripts, *parts]) + "\n"
 
 
 def latex_escaped(text: str) -> str:
@@ -86,8 +88,10 @@ def latex_escaped(text: str) -> str:
     return _MEANS_SOMETHING.sub(lambda found: _WRITTEN[found[0]], plain)
 
 
-def _cell(column: Column, row: int) -> str:
+def _cell(column: Column, row: int, *, grey: bool) -> str:
     text = latex_escaped(column.cells[row])
+    if grey:
+        return rf"\textcolor{{gray}}{{{text}}}"
     # \boldmath: what stands between dollars is bold as well.
     return rf"\textbf{{\boldmath {text}}}" if column.bold[row] else text
 

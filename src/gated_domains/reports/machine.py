@@ -12,13 +12,13 @@ from typing import Any
 from gated_domains.evaluation.statistics import Spread, spread
 from gated_domains.reports.numbers import PERCENTILE, MethodNumbers, Numbers
 
-FORMAT = 1
+FORMAT = 2
 
 
 def methods_csv(numbers: Numbers) -> str:
-    """One line a method: mean and standard deviation by hold-out, mean, worst, the paired test, the cost.
+    """One line per method: mean and standard deviation by hold-out, mean, worst, differences to the baseline, cost.
 
-    Scores are as measured: an accuracy is a share, not percent. What cannot be told is empty.
+    Scores are as measured: an accuracy is a share, not percent. What is not known is empty.
     """
     return _csv([_method_line(row, numbers) for row in numbers.rows])
 
@@ -35,22 +35,26 @@ def _method_line(row: MethodNumbers, numbers: Numbers) -> dict[str, Any]:
         line |= _spread_fields("worst_group", row.worst_group)
         line |= _spread_fields(f"group_percentile_{PERCENTILE}", row.percentile)
     line["n"] = len(row.mean_by_seed)
-    fields = ("difference", "std", "low", "high", "p_value", "n")
-    names = ("difference", "difference_std", "difference_low", "difference_high", "p_value", "pairs")
-    for name, field in zip(names, fields, strict=True):
-        line[name] = None if row.difference is None else getattr(row.difference, field)
     return line | _tests(row) | {"best": row.best} | _cost(row)
 
 
-def _tests(row: MethodNumbers) -> dict[str, float | None]:
-    """What the pairs with the baseline tell besides the t-test; ``holm`` says what is corrected."""
+def _tests(row: MethodNumbers) -> dict[str, Any]:
+    """The differences to the baseline, on a new domain and on these domains; empty where there are none."""
+    line: dict[str, Any] = {}
+    for name in ("new_domain", "these_domains"):
+        effect = None if row.against is None else getattr(row.against, name)
+        stored = dict.fromkeys(("difference", "low", "high", "p_value", "n")) if effect is None else effect.as_json()
+        line |= {f"{name}_{field}": stored[field] for field in ("difference", "low", "high", "p_value", "n")}
     found = row.against
-    names = ("holm_p_value", "wilcoxon_p_value", "wilcoxon_holm_p_value", "bootstrap_low", "bootstrap_high")
-    if found is None:
-        return dict.fromkeys((*names, "wins", "ties", "losses"))
-    drawn = (None, None) if found.bootstrap is None else (found.bootstrap.low, found.bootstrap.high)
-    told = (found.holm, found.wilcoxon, found.wilcoxon_holm, *drawn)
-    return dict(zip(names, told, strict=True)) | asdict(found.record)
+    return line | {
+        "holm_p_value": None if found is None else found.holm,
+        "sign_flip_p_value": None if found is None else found.sign_flip,
+        "wins": None if found is None else found.record.wins,
+        "ties": None if found is None else found.record.ties,
+        "losses": None if found is None else found.record.losses,
+        "verdict": None if found is None else found.verdict,
+        "domains_needed": None if found is None else found.domains_needed,
+    }
 
 
 def _spread_fields(name: str, value: Spread | None) -> dict[str, float | None]:
@@ -109,6 +113,8 @@ def as_json(
         "score_by": list(numbers.score_by),
         "unscored": list(numbers.unscored),
         "tested": numbers.tested,
+        "margin": numbers.margin,
+        "unit": numbers.unit,
         "baseline": numbers.baseline.method if numbers.baseline else None,
         "hold_outs": list(numbers.hold_outs),
         "seeds": list(numbers.seeds),
@@ -134,7 +140,7 @@ def _method(row: MethodNumbers) -> dict[str, Any]:
         f"group_percentile_{PERCENTILE}": None if row.percentile is None else asdict(row.percentile),
         "mean_by_seed": {str(seed): value for seed, value in row.mean_by_seed.items()},
         "worst_by_seed": {str(seed): value for seed, value in row.worst_by_seed.items()},
-        "difference": None if row.difference is None else {**asdict(row.difference), **_tests(row)},
+        "difference": None if row.against is None else row.against.as_json(),
         "best": row.best,
         **_cost(row),
         "runs": [run.as_json() for run in row.runs],

@@ -1,4 +1,4 @@
-"""A comparison as Markdown: a title, the table, what can be told from it, how it was made."""
+"""A comparison as Markdown: a title, the answer, the table, how it was made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def as_markdown(numbers: Numbers, *, title: str, verdict: str, caption: Sequence
     ]
     said = "\n".join(f"- {escaped(line)}" for line in verdict.splitlines())
     how = "\n".join(f"- {escaped(line)}" for line in caption)
-    return f"# {escaped(title)}\n\n" + "\n".join(lines) + f"\n\n{said}\n\nHow to read it:\n\n{how}\n"
+    return f"# {escaped(title)}\n\n{said}\n\n" + "\n".join(lines) + f"\n\nHow to read it:\n\n{how}\n"
 
 
 # Inside a word an underscore is no emphasis, before a number < opens no tag: there a backslash is only hard to read.

@@ -10,8 +10,8 @@ from itertools import product
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.published import STATISTICS
 from gated_domains.evaluation.metrics import Metric, metric_named
-from gated_domains.evaluation.statistics import Paired, Spread, percentile, spread
-from gated_domains.reports.against import Against, Key, against, not_told_from_best
+from gated_domains.evaluation.statistics import Spread, percentile, spread
+from gated_domains.reports.against import Against, Key, compare_methods, held_out_repeatedly
 from gated_domains.reports.results import RunResult
 
 PERCENTILE = 10
@@ -42,11 +42,12 @@ class MethodNumbers:
     percentile: Spread | None
     against: Against | None
     best: bool
+    """Whether no other method has a better mean."""
 
     @property
-    def difference(self) -> Paired | None:
-        """To the baseline."""
-        return None if self.against is None else self.against.pair
+    def worse(self) -> bool:
+        """Whether it is significantly worse than the baseline on a new domain."""
+        return self.against is not None and self.against.verdict == "worse"
 
     @property
     def seconds(self) -> float:
@@ -73,6 +74,8 @@ class Numbers:
     score_by: tuple[str, ...]
     unscored: tuple[str, ...]
     """Held-out domains whose rows have no score in this metric, and that take no part."""
+    margin: float | None
+    """Differences smaller than this, in units of the score, are practically none."""
 
     @property
     def oracle(self) -> bool:
@@ -82,7 +85,18 @@ class Numbers:
     @property
     def tested(self) -> int:
         """How many methods have a p-value against the baseline."""
-        return sum(row.difference is not None and row.difference.p_value is not None for row in self.rows)
+        return sum(row.against is not None and row.against.holm is not None for row in self.rows)
+
+    @property
+    def units(self) -> int:
+        """How many held-out domains, or folds of them, the differences are over; the most that any method has."""
+        return max((row.against.new_domain.n for row in self.rows if row.against is not None), default=0)
+
+    @property
+    def unit(self) -> str:
+        """What a unit is called."""
+        alone = all(len(run.held_out) == 1 for row in self.rows for run in row.runs)
+        return "domain" if alone or held_out_repeatedly(key for row in self.rows for key in row.scores) else "fold"
 
     @property
     def missing(self) -> dict[str, list[tuple[str, int]]]:
@@ -93,8 +107,11 @@ class Numbers:
         return {label: cells for label, cells in lacks.items() if cells}
 
 
-def summarise(results: Sequence[RunResult], baseline: str) -> Numbers:
-    """The numbers behind a table of those results that have a domain held out; ``baseline`` is a method's name."""
+def summarise(results: Sequence[RunResult], baseline: str, *, margin: float | None = None) -> Numbers:
+    """The numbers behind a table of those results that have a domain held out.
+
+    ``baseline`` is a method's name, ``margin`` the size of a negligible difference as printed (`Metric.margin`).
+    """
     unscored = tuple(dict.fromkeys(name for result in results for name in result.unscored))
     results = [result for result in results if result.test]
     if not results:
@@ -113,7 +130,8 @@ def summarise(results: Sequence[RunResult], baseline: str) -> Numbers:
     grouped = _by_method(results)
     # With several settings, the plain one: what is switched on or set makes a label longer.
     base = min((key for key in grouped if key[0] == baseline), key=lambda key: len(key[1]), default=None)
-    rows = _rows(grouped, base, hold_outs, metric)
+    negligible = metric.margin(margin)
+    rows = _rows(grouped, base, hold_outs, metric, negligible)
     return Numbers(
         metric=metric,
         **shared,
@@ -123,6 +141,7 @@ def summarise(results: Sequence[RunResult], baseline: str) -> Numbers:
         baseline=None if base is None else rows[base],
         score_by=results[0].score_by if len({result.score_by for result in results}) == 1 else (),
         unscored=unscored,
+        margin=negligible,
     )
 
 
@@ -130,7 +149,11 @@ _Method = tuple[str, str]  # its name and its label: one method may stand in a t
 
 
 def _rows(
-    grouped: dict[_Method, list[RunResult]], base: _Method | None, hold_outs: tuple[str, ...], metric: Metric
+    grouped: dict[_Method, list[RunResult]],
+    base: _Method | None,
+    hold_outs: tuple[str, ...],
+    metric: Metric,
+    margin: float | None,
 ) -> dict[_Method, MethodNumbers]:
     scores = {key: _scores(runs) for key, runs in grouped.items()}
     complete = {key: _complete_seeds(runs, hold_outs) for key, runs in grouped.items()}
@@ -139,8 +162,8 @@ def _rows(
         for of in (metric.worst_of, _mean)
     )
     overall = {key: _mean(list(by_seed.values())) for key, by_seed in means.items() if by_seed}
-    best = not_told_from_best(overall, scores, metric=metric)
-    compared = against(scores, base, metric=metric)
+    best = metric.best_of(overall.values()) if overall else None
+    compared = compare_methods(scores, base, metric=metric, margin=margin)
     labels = _labels(list(grouped))
     return {
         key: MethodNumbers(
@@ -159,7 +182,7 @@ def _rows(
             worst_group=_over_groups(complete[key], 0, metric),
             percentile=_over_groups(complete[key], PERCENTILE, metric),
             against=compared.get(key),
-            best=key in best,
+            best=key in overall and overall[key] == best,
         )
         for key, runs in grouped.items()
     }

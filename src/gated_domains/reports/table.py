@@ -1,4 +1,4 @@
-"""The table that a comparison ends in: for the terminal, for a page, for machines."""
+"""The table of a comparison: for the terminal, for a page, for machines."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from gated_domains.reports.markdown import as_markdown
 from gated_domains.reports.numbers import Numbers, summarise
 from gated_domains.reports.results import RunResult
 from gated_domains.reports.terminal import TerminalTable
-from gated_domains.reports.verdict import verdict
+from gated_domains.reports.verdict import headline, verdict
 
 
 class Comparison:
     """Methods (rows) against hold-outs (columns), each in the order first met in ``results``.
 
     A cell is the mean over the held-out domains of a hold-out, then mean ± std over seeds. ``mean`` and ``worst`` are
-    taken for each seed over all held-out domains, then over seeds. Each method is paired with ``baseline`` by
-    (held-out domain, seed). ``metric`` names another metric than the one that the runs were scored and selected by.
-    ``machine`` says what times were measured on.
+    taken for each seed over all held-out domains, then over seeds. Each method is compared with ``baseline`` on the
+    same (held-out domain, seed): on a new domain, and on these domains. ``metric`` names another metric than the one
+    that the runs were scored and selected by. ``margin`` is the size of a negligible difference as printed: 0.5 by
+    default for scores in percent, none for others. ``machine`` says what times were measured on.
     """
 
     def __init__(
@@ -33,11 +34,12 @@ class Comparison:
         baseline: str = "erm",
         *,
         metric: str | None = None,
+        margin: float | None = None,
         machine: str | None = None,
     ) -> None:
         if metric is not None:
             results = [result.under(metric_named(metric)) for result in results]
-        self.numbers: Numbers = summarise(results, baseline)
+        self.numbers: Numbers = summarise(results, baseline, margin=margin)
         self.machine = machine
         self.notes: list[str] = words.attributed_notes(self.numbers)
         self.caption: list[str] = words.caption(self.numbers, machine=machine, notes=self.notes)
@@ -47,13 +49,25 @@ class Comparison:
         oracle = ", selected by ORACLE" * self.numbers.oracle
         return f"{self.numbers.data}: {self.numbers.metric.label} on held-out domains{oracle}"
 
+    def headline(self) -> str:
+        """The answer in a sentence or two."""
+        return headline(self.numbers)
+
     def verdict(self) -> str:
-        """What can be told, in sentences written from the numbers, one a line."""
+        """A sentence for each method against the baseline, one per line."""
         return verdict(self.numbers)
 
-    def rich(self) -> TerminalTable:
-        """For rich's ``Console.print``; it fits itself to the width."""
-        return TerminalTable(self.numbers, self.title, self.caption)
+    def details(self) -> list[str]:
+        """The sentences of the verdict, unless the headline is all there is to say."""
+        lines = self.verdict().splitlines()
+        return [] if lines == [self.headline()] else lines
+
+    def rich(self, *, explain: bool = False) -> TerminalTable:
+        """For rich's ``Console.print``: answer, table and a short caption; the whole caption with ``explain``."""
+        short = words.short_caption(self.numbers, notes=len(self.notes))
+        return TerminalTable(
+            self.numbers, self.title, self.headline(), self.details(), self.caption if explain else short
+        )
 
     def markdown(self) -> str:
         return as_markdown(self.numbers, title=self.title, verdict=self.verdict(), caption=self.caption)

@@ -1,4 +1,4 @@
-"""A comparison in the terminal: one table where it fits the width, else tables below each other."""
+"""A comparison in the terminal: the answer, one table where it fits the width, else several, and a short caption."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gated_domains.data.errors import listing
 from gated_domains.reports.columns import Column, columns, first_column
 from gated_domains.reports.numbers import Numbers
 
@@ -15,81 +14,98 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _GAP = 2
-_LONGEST_METHOD, _LONGEST_HEADING = 28, 14
+_LONGEST_METHOD, _LONGEST_HEADING = (28, 14), 14
 _MOST_BLOCKS = 2
 
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """Something for rich's ``Console.print``: the table, then its caption, fitted to the console's width."""
+    """Something for rich's ``Console.print``: the answer, the table and its caption, fitted to the console's width."""
 
     numbers: Numbers
     title: str
+    answer: str
+    details: Sequence[str]
     caption: Sequence[str]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        found = blocks(self.numbers, options.max_width)
-        shown = {column.heading for block in found for column in block}
-        left_out = [column for column in _details(columns(self.numbers)) if column.heading not in shown]
-        yield Text(self.title, style="bold")
-        for block in found:
+        yield Text(self.title)
+        yield Text(self.answer, style="bold")
+        for line in self.details:
+            yield Text(line)
+        for block in blocks(self.numbers, options.max_width):
             yield Text()
-            yield _table(block)
+            yield _table(block, grey=[row.worse for row in self.numbers.rows])
         yield Text()
         for line in self.caption:
-            if line not in {column.about for column in left_out}:
-                yield Text(line, style="dim")
-        if left_out:
-            names = listing(column.heading for column in left_out)
-            yield Text(f"Not shown for want of width: {names}; table.md has them.", style="dim")
+            yield Text(line, style="dim")
 
 
 def blocks(numbers: Numbers, width: int) -> list[list[Column]]:
     """The columns as they fit the width, each block with a first column of its own.
 
-    All in one block; else hold-outs in one or two blocks; else, where they are many, hold-outs down and methods across;
-    then the summary. What people look for first comes last: there the eye rests when a long output has passed. Details
-    are there as far as they fit beside what is there anyway.
+    All in one block; else scores above, differences below. Scores of many hold-outs take one or two blocks, or are
+    turned, with hold-outs down and methods across. Long names are shortened where that saves a block. Details are
+    shown as far as they fit beside the rest.
     """
+    return min((_blocks(numbers, width, longest) for longest in _LONGEST_METHOD), key=len)
+
+
+def _blocks(numbers: Numbers, width: int, longest: int) -> list[list[Column]]:
     methods = first_column(numbers)
-    methods = replace(methods, cells=tuple(shortened(methods.cells, _LONGEST_METHOD)))
+    methods = replace(methods, cells=tuple(shortened(methods.cells, longest)))
     found = columns(numbers)
     scores = [column for column in found if column.kind == "hold-out"]
     headings = shortened([column.heading for column in scores], _LONGEST_HEADING)
     across = [replace(column, heading=name) for name, column in zip(headings, scores, strict=True)]
-    rest = [replace(column, heading=_cut(column.heading, _LONGEST_METHOD)) for column in found if column not in scores]
-    summary = [column for column in rest if column.kind == "summary"]
-    against = [column for column in rest if column.kind in ("against", "cost")]
+    rest = [
+        replace(column, heading=_cut(column.heading, _LONGEST_METHOD[0])) for column in found if column not in scores
+    ]
+    summary, against, cost = (
+        [column for column in rest if column.kind == kind] for kind in ("summary", "against", "cost")
+    )
     room = width - _width(methods)
-    if _widths([*across, *summary, *against]) <= room:
-        return [[methods, *_with_details([*across, *summary, *against], rest, room)]]
-    upper = [[methods, *block] for block in _packed(across, room)]
-    if len(upper) > _MOST_BLOCKS:
-        upper = _turned(methods, scores, width)
-    together = _widths([*summary, *against]) <= room
-    lower = [[*summary, *against]] if together else [*_filled(summary, room), *_filled(against, room)]
+    if _widths([*across, *summary, *against, *cost]) <= room:
+        return [[methods, *_with_details([*across, *summary, *against, *cost], rest, room)]]
+    beside = max(
+        count for count in range(len(summary) + 1) if _widths([*across, *summary[:count]]) <= room or not count
+    )
+    if beside:
+        upper = [[methods, *across, *summary[:beside]]]
+        lower = _joined([against, [*summary[beside:], *cost]], room)
+    else:
+        upper = [[methods, *block] for block in _packed(across, room)]
+        upper = upper if len(upper) <= _MOST_BLOCKS else _turned(methods, scores, width)
+        lower = _joined([summary, against, cost], room)
     lower[-1] = _with_details(lower[-1], rest, room)
     return [*upper, *([methods, *block] for block in lower)]
 
 
+def _joined(groups: list[list[Column]], room: int) -> list[list[Column]]:
+    """Groups of columns in as few blocks as they fit; a group is divided only where it is too wide by itself."""
+    joined: list[list[Column]] = [[]]
+    for group in groups:
+        if _widths([*joined[-1], *group]) <= room:
+            joined[-1] = [*joined[-1], *group]
+        else:
+            joined = [*joined, *_filled(group, room)]
+    return [block for block in joined if block]
+
+
 def _with_details(block: list[Column], found: list[Column], room: int) -> list[Column]:
     """A block with as many details at its end as there is room for."""
-    for column in _details(found):
-        if _widths([*block, column]) <= room:
+    for column in found:
+        if column.kind == "detail" and _widths([*block, column]) <= room:
             block = [*block, column]
     return block
-
-
-def _details(found: list[Column]) -> list[Column]:
-    return [column for column in found if column.kind == "detail"]
 
 
 def _turned(methods: Column, scores: list[Column], width: int) -> list[list[Column]]:
     """Hold-outs down, methods across."""
     nothing = (False,) * len(scores)
-    first = Column("held out", tuple(shortened([column.heading for column in scores], _LONGEST_METHOD)), nothing)
+    first = Column("held out", tuple(shortened([column.heading for column in scores], _LONGEST_METHOD[0])), nothing)
     turned = [
         Column(method, tuple(column.cells[row] for column in scores), nothing)
         for row, method in enumerate(shortened(methods.cells, _LONGEST_HEADING))
@@ -127,7 +143,7 @@ def _width(column: Column) -> int:
     return max(cell_len(text) for text in (column.heading, *column.cells))
 
 
-def _table(block: list[Column]) -> Table:
+def _table(block: list[Column], *, grey: Sequence[bool]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -135,7 +151,8 @@ def _table(block: list[Column]) -> Table:
     for place, column in enumerate(block):
         table.add_column(Text(column.heading), justify="right" if place else "left", no_wrap=True, overflow="ellipsis")
     for row in range(len(block[0].cells)):
-        table.add_row(*(Text(column.cells[row], style="bold" if column.bold[row] else "") for column in block))
+        style = "dim" if len(grey) == len(block[0].cells) and grey[row] else ""
+        table.add_row(*(Text(column.cells[row], style="bold" if column.bold[row] else style) for column in block))
     return table
 
 

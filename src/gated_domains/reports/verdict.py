@@ -1,103 +1,119 @@
-"""What can be told from a table, in sentences written from its numbers."""
+"""The answer that a comparison gives, in sentences written from its numbers."""
 
 from __future__ import annotations
 
 from gated_domains.data.errors import listing
-from gated_domains.evaluation.statistics import Interval, spread
-from gated_domains.reports.against import SIGNIFICANT
+from gated_domains.evaluation.statistics import MIN_DOMAINS, Effect, Verdict, spread
+from gated_domains.reports.against import Against
 from gated_domains.reports.columns import interval_text, p_text
 from gated_domains.reports.numbers import MethodNumbers, Numbers
 
 _MOST_SENTENCES = 3
-_ENOUGH_PAIRS = 5  # below, a test hangs on one or two numbers, whatever its p
+_ORDER: tuple[Verdict, ...] = ("better", "practically equal", "worse", "undecided")
 
 
 def headline(numbers: Numbers) -> str:
-    """The answer in one sentence."""
+    """The answer in one sentence or two."""
     base, metric = numbers.baseline, numbers.metric
-    rivals = [row for row in numbers.rows if row.difference is not None]
+    rivals = _rivals(numbers)
     if base is None or not rivals:
         found = [row for row in numbers.rows if row.mean is not None]
         best = max(found, key=lambda row: metric.as_gain(row.mean.mean), default=None)  # type: ignore[union-attr]
         if best is None or best.mean is None:
-            return "No method has been run on all hold-outs yet, and there is nothing to compare."
+            return "No method has been run on all hold-outs yet, so there is nothing to compare."
         shown = f"{best.label} scores {metric.shown(best.mean.mean)} on held-out domains"
         return f"{shown}; there is no baseline to compare it with."
     if len(rivals) == 1:
-        return _against(rivals[0], base, numbers)
-    groups: dict[str, list[MethodNumbers]] = {"better": [], "": [], "worse": []}
-    for row in rivals:
-        groups[_outcome(row, numbers)].append(row)
-    better, untold, worse = groups["better"], groups[""], groups["worse"]
+        return _sentence(*rivals[0], base, numbers)
     at = f"{base.label} ({metric.shown(base.mean.mean)})" if base.mean is not None else base.label
-    if better:
-        most = max(better, key=lambda row: metric.as_gain(_gap(row)))
-        others = [row.label for row in better if row is not most]
-        also = f"; so {'is' if len(others) == 1 else 'are'} {listing(others, 6)}" if others else ""
-        gain = f"{metric.shown_difference(_gap(most))}{metric.unit}"
-        return f"{most.label} is better than {at} on held-out domains, by {gain}{also}."
-    if max(row.difference.n for row in rivals if row.difference is not None) < _ENOUGH_PAIRS:
-        return f"Too few pairs to tell any method from {at} on held-out domains: hold out more, or take more seeds."
-    if not worse:
-        return f"No method can be told from {at} on held-out domains: no difference is larger than chance makes."
-    rest = f"; {listing([row.label for row in untold], 6)} cannot be told from it" if untold else ""
-    lost = f"{listing([row.label for row in worse], 6)} {'is' if len(worse) == 1 else 'are'} worse"
-    return f"No method is better than {at} on held-out domains: {lost}{rest}."
-
-
-def _gap(row: MethodNumbers) -> float:
-    assert row.difference is not None
-    return row.difference.difference
+    if all(against.verdict is None for _, against in rivals):
+        return _no_verdict(numbers, f"No verdict on how any method compares with {at}")
+    groups = {verdict: [pair for pair in rivals if pair[1].verdict == verdict] for verdict in _ORDER}
+    if groups["better"]:
+        best, against = max(groups["better"], key=lambda pair: metric.as_gain(pair[1].new_domain.difference))
+        others = [row.label for row, _ in groups["better"] if row is not best]
+        also = f" Also better: {listing(others, 6)}." if others else ""
+        return f"{best.label} is better than {at}: {_difference(against, numbers)}.{also}"
+    rest = [
+        f"{verdict.capitalize()}: {listing([row.label for row, _ in groups[verdict]], 6)}."
+        for verdict in _ORDER
+        if groups[verdict]
+    ]
+    return " ".join([f"No method is shown to be better than {at} on a new domain.", *rest])
 
 
 def verdict(numbers: Numbers) -> str:
-    """What the paired tests against the baseline tell: a sentence a method; of many, the best and a summary."""
+    """A sentence for each method against the baseline; of many methods, for the best, and a summary of the others."""
     base = numbers.baseline
-    rivals = [row for row in numbers.rows if row.difference is not None]
+    rivals = _rivals(numbers)
     if base is None or not rivals:
         return "There is nothing to compare with the baseline."
     if len(rivals) <= _MOST_SENTENCES:
-        return "\n".join(_against(row, base, numbers) for row in rivals)
-    ranked = sorted((row for row in rivals if row.mean), key=lambda row: -numbers.metric.as_gain(row.mean.mean))  # type: ignore[union-attr]
-    groups: dict[str, list[str]] = {}
-    for row in rivals:
-        groups.setdefault(_outcome(row, numbers), []).append(row.label)
-    told = {"better": f"Better than {base.label}", "worse": f"Worse than {base.label}"}
-    lines = [_against(ranked[0], base, numbers)] if ranked else []
-    for outcome in ("better", "", "worse"):
-        if outcome in groups:
-            lines.append(f"{told.get(outcome, f'Not told apart from {base.label}')}: {listing(groups[outcome], 20)}.")
+        return "\n".join(_sentence(row, against, base, numbers) for row, against in rivals)
+    best, against = max(rivals, key=lambda pair: numbers.metric.as_gain(pair[1].these_domains.difference))
+    lines = [_sentence(best, against, base, numbers)]
+    for kind in _ORDER:
+        labels = [row.label for row, other in rivals if other.verdict == kind]
+        lines += [f"{kind.capitalize()} on a new domain, compared with {base.label}: {listing(labels, 20)}."] * bool(
+            labels
+        )
     return "\n".join(lines)
 
 
-def _against(row: MethodNumbers, base: MethodNumbers, numbers: Numbers) -> str:
-    """``GDU 71.2 against ERM 70.9: a difference of +0.3 points, 95 % interval ... : no difference can be told.``"""
-    metric, pair = numbers.metric, row.difference
-    assert pair is not None
-    shared = [key for key in row.scores if key in base.scores]
-    mine, theirs = (metric.shown(spread(found.scores[key] for key in shared).mean) for found in (row, base))
-    gap = f"{metric.shown_difference(pair.difference)}{metric.unit}"
-    start = f"{row.label} {mine} against {base.label} {theirs}: a difference of {gap}"
-    if pair.n == 1:
-        return f"{start} in one pair, which allows no test: hold out more domains, or take more seeds."
-    if pair.std == 0:
-        how = "no difference at all" if pair.difference == 0 else "the same in every one, which allows no test"
-        return f"{start} over {pair.n} pairs, {how}."
-    outcome = _outcome(row, numbers)
-    end = f"{row.label} is {outcome}" if outcome else "no difference can be told"
-    if pair.n < _ENOUGH_PAIRS:
-        end = "so few pairs tell nothing; hold out more domains, or take more seeds"
-    assert pair.low is not None
-    assert pair.high is not None
-    interval = interval_text(Interval(pair.low, pair.high), metric)
-    assert row.against is not None
-    p = f", p {p_text(row.against.holm)} corrected for {numbers.tested} methods" * (numbers.tested > 1)
-    return f"{start}, 95 % interval {interval} over {pair.n} pairs{p}: {end}."
+def _rivals(numbers: Numbers) -> list[tuple[MethodNumbers, Against]]:
+    return [(row, row.against) for row in numbers.rows if row.against is not None]
 
 
-def _outcome(row: MethodNumbers, numbers: Numbers) -> str:
-    """``better``, ``worse``, or nothing where the test does not tell."""
-    found = row.against
-    if found is None or found.pair.n < _ENOUGH_PAIRS or found.holm is None or found.holm >= SIGNIFICANT:
-        return ""
-    return "better" if numbers.metric.as_gain(found.pair.difference) > 0 else "worse"
+def _sentence(row: MethodNumbers, against: Against, base: MethodNumbers, numbers: Numbers) -> str:
+    """``GDU 71.2, ERM 70.9: +0.3 points on a new domain (95 % interval -0.8 to +1.4, p 0.57): undecided; ...``."""
+    metric = numbers.metric
+    levels = f"{row.label} {_level(row, base, numbers)}, {base.label} {_level(base, row, numbers)}"
+    if against.verdict is None:
+        on_these = _interval_words(against.these_domains, numbers)
+        gap = f"{metric.shown_difference(against.these_domains.difference)}{metric.unit}{on_these}"
+        return f"{levels}: {gap} on {_these(numbers)}. {_no_verdict(numbers, 'No verdict')}"
+    words = f"{levels}: {_difference(against, numbers)}: {against.verdict}"
+    if against.domains_needed is not None:
+        words += f"; about {_about(against.domains_needed)} {numbers.unit}s would decide it"
+    return f"{words}."
+
+
+def _level(row: MethodNumbers, other: MethodNumbers, numbers: Numbers) -> str:
+    """The mean of the table; where a method has no complete seed, the mean over what both have."""
+    if row.mean is not None and other.mean is not None and row.mean_by_seed.keys() == other.mean_by_seed.keys():
+        return numbers.metric.shown(row.mean.mean)
+    return numbers.metric.shown(spread(score for key, score in row.scores.items() if key in other.scores).mean)
+
+
+def _difference(against: Against, numbers: Numbers) -> str:
+    """``+0.3 points on a new domain (95 % interval -0.8 to +1.4, Holm p 0.57)``."""
+    effect, metric = against.new_domain, numbers.metric
+    p = f"{'Holm ' * (numbers.tested > 1)}p {p_text(against.holm)}"
+    test = p if against.holm is not None else f"the same on every {numbers.unit}, so there is no test"
+    gap = f"{metric.shown_difference(effect.difference)}{metric.unit}"
+    return f"{gap} on a new domain{_interval_words(effect, numbers, test)}"
+
+
+def _interval_words(effect: Effect, numbers: Numbers, *others: str) -> str:
+    interval = effect.interval()
+    words = [f"95 % interval {interval_text(interval, numbers.metric)}"] if interval is not None else []
+    return f" ({', '.join([*words, *others])})" if words or others else ""
+
+
+def _these(numbers: Numbers) -> str:
+    count = numbers.units
+    return f"these {count} {numbers.unit}s" if count > 1 else "the held-out rows"
+
+
+def _no_verdict(numbers: Numbers, start: str) -> str:
+    count = numbers.units
+    return (
+        f"{start} on a new domain: that needs at least {MIN_DOMAINS} held-out {numbers.unit}s, and there "
+        f"{'is' if count == 1 else 'are'} {count}."
+    )
+
+
+def _about(count: int) -> str:
+    """``37``, ``120``, ``1,300``: two significant digits."""
+    digits = max(0, len(str(count)) - 2)
+    return f"{round(count, -digits):,}"

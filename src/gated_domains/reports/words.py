@@ -1,4 +1,4 @@
-"""What stands under a table, in sentences: how it was made, and how to read it."""
+"""The caption of a table: how it was made, and how to read it. A short form for the terminal, the whole elsewhere."""
 
 from __future__ import annotations
 
@@ -6,27 +6,20 @@ from collections.abc import Sequence
 
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.metrics import significant
-from gated_domains.reports.against import SIGNIFICANT
+from gated_domains.evaluation.statistics import MIN_DOMAINS
 from gated_domains.reports.columns import BATCH_MARK, DOMAINS_MARK, ORACLE_MARK, columns
 from gated_domains.reports.numbers import PERCENTILE, Numbers
 
-_MOST_NOTES, _MOST_MISSING, _MOST_JOINED = 12, 6, 8
+_MOST_NOTES, _MOST_MISSING, _MOST_JOINED, _MOST_SHORT = 12, 6, 8, 5
 
 
 def caption(numbers: Numbers, *, machine: str | None = None, notes: Sequence[str] = ()) -> list[str]:
-    """Sentences that a reader needs to trust the table, or not to."""
-    metric, count = numbers.metric, len({key[:2] for row in numbers.rows for key in row.scores})
-    better = "higher" if metric.higher_is_better else "lower"
-    unit = " in percent" if metric.percent else ""
-    lines = [f"{numbers.data}: {metric.label}{unit} on domains that were held out; {better} is better."]
-    if numbers.oracle:
-        lines.append(
-            f"{ORACLE_MARK} ORACLE: selected by the score on the held-out domain itself, which nobody has in practice. "
-            "Such numbers bound what selection could reach; do not set them beside others."
-        )
+    """Everything that a reader needs in order to trust the table, or not to."""
+    count = len({key[:2] for row in numbers.rows for key in row.scores})
+    lines = [_score(numbers), *_oracle(numbers)]
     lines += [_sentence(note) for note in notes[:_MOST_NOTES]]
     if len(notes) > _MOST_NOTES:
-        lines.append(f"And {len(notes) - _MOST_NOTES} notes more, in table.json.")
+        lines.append(f"And {len(notes) - _MOST_NOTES} more notes, in table.json.")
     lines.append(f"Protocol: {numbers.protocol}. Model selection: {numbers.selection}.")
     lines.append(_seeds(numbers))
     if count > 1:
@@ -35,14 +28,57 @@ def caption(numbers: Numbers, *, machine: str | None = None, notes: Sequence[str
     lines += _unscored(numbers, notes)
     lines += _groups(numbers)
     lines += _test(numbers)
-    lines += [column.about for column in columns(numbers) if column.about and numbers.tested]
+    lines += [column.about for column in columns(numbers) if column.about]
     lines += _temperatures(numbers)
+    lines += _marks(numbers)
+    lines.append("Time is that of one training" + (f", measured on {machine}." if machine else "."))
+    return lines + _missing(numbers)
+
+
+def short_caption(numbers: Numbers, *, notes: int) -> list[str]:
+    """At most five lines, for the terminal."""
+    metric, seeds = numbers.metric, len(numbers.seeds)
+    over = f"± is the standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    better = f"{' in percent' * metric.percent}, {'higher' if metric.higher_is_better else 'lower'} is better"
+    lines = [*_oracle(numbers), f"{metric.label[:1].upper()}{metric.label[1:]}{better}; {over}."]
+    if numbers.baseline is not None and numbers.units >= MIN_DOMAINS:
+        lines += [
+            f"On a new domain: difference to {numbers.baseline.label}, t-test over {numbers.units} {numbers.unit}s.",
+            "On these domains: the same, with an interval over seeds alone.",
+        ]
+    else:
+        lines += _differences(numbers)[:1]
+    if marks := _marks(numbers):
+        lines.append(" ".join(marks))
+    found = [f"{notes} note{'s' * (notes != 1)} on the data and the runs"] * bool(notes)
+    found += ["some runs are missing"] * bool(numbers.missing)
+    lines.append(f"{'; '.join([*found, 'how to read this'])}: --explain, or the report.".capitalize())
+    return lines[:_MOST_SHORT]
+
+
+def _score(numbers: Numbers) -> str:
+    metric = numbers.metric
+    unit = " in percent" if metric.percent else ""
+    better = "higher" if metric.higher_is_better else "lower"
+    return f"{numbers.data}: {metric.label}{unit} on held-out domains, {better} is better."
+
+
+def _oracle(numbers: Numbers) -> list[str]:
+    if not numbers.oracle:
+        return []
+    return [
+        f"{ORACLE_MARK} ORACLE: selected by the score on the held-out domain itself, which nobody has in practice. "
+        "Such numbers bound what selection could reach; do not compare them with others."
+    ]
+
+
+def _marks(numbers: Numbers) -> list[str]:
+    lines = []
     if any(row.uses_domains for row in numbers.rows):
         lines.append(f"{DOMAINS_MARK} used the domain labels of the sources in training.")
     if any(row.batchwise for row in numbers.rows):
-        lines.append(f"{BATCH_MARK} adapts by batch: it uses held-out rows together, and which domain they are of.")
-    lines.append("Time is that of one training" + (f", measured on {machine}." if machine else "."))
-    return lines + _missing(numbers)
+        lines.append(f"{BATCH_MARK} predictions depend on the other rows of the held-out batch and their domain.")
+    return lines
 
 
 def _temperatures(numbers: Numbers) -> list[str]:
@@ -59,7 +95,11 @@ def _unscored(numbers: Numbers, notes: Sequence[str]) -> list[str]:
     """Which held-out domains have no score, where no note of a run says so."""
     label = numbers.metric.label
     missing = [name for name in numbers.unscored if not any(f"{name} has no {label}" in note for note in notes)]
-    return [f"No {label}, and no part in any number here: {listing(missing)}, of one target each."] if missing else []
+    return (
+        [f"Without {label}, and not part of any number here: {listing(missing)}, whose rows share one target."]
+        if missing
+        else []
+    )
 
 
 def _groups(numbers: Numbers) -> list[str]:
@@ -73,7 +113,7 @@ def _groups(numbers: Numbers) -> list[str]:
 
 
 def attributed_notes(numbers: Numbers) -> list[str]:
-    """The notes of the runs, each said once; what holds for some hold-outs or methods alone names them."""
+    """The notes of the runs, each once; a note on some hold-outs or methods only names them."""
     runs = [(row.label, run) for row in numbers.rows for run in row.runs]
     where: dict[str, list[tuple[str, str]]] = {}
     for label, run in runs:
@@ -100,42 +140,67 @@ def _joined(numbers: Numbers) -> list[str]:
 def _seeds(numbers: Numbers) -> str:
     seeds = listing(numbers.seeds)
     if len(numbers.seeds) == 1:
-        return f"One seed ({seeds}): nothing is said of how results spread over seeds."
-    return f"Seeds: {seeds} (n says how many). ± is one standard deviation over seeds."
+        return f"One seed ({seeds}): the spread over seeds is not known."
+    return f"Seeds: {seeds}. ± is one standard deviation over seeds."
 
 
 def _test(numbers: Numbers) -> list[str]:
     if len(numbers.rows) < 2:
         return []
-    tested = [row.difference for row in numbers.rows if row.difference is not None]
-    lines = []
     if numbers.baseline is None:
-        lines.append("The baseline was not run: no difference to it can be shown.")
-    elif not tested:
-        lines.append(f"No pair of runs is shared with {numbers.baseline.label}: no difference can be shown.")
-    elif max(pair.n for pair in tested) == 1:
-        lines.append(f"to {numbers.baseline.label}: the difference in the one pair there is; one pair allows no test.")
+        lines = ["The baseline was not run, so there are no differences to it."]
+    elif not any(row.against is not None for row in numbers.rows):
+        lines = [f"No run shares its hold-out and seed with one of {numbers.baseline.label}: there are no differences."]
     else:
-        fewest, most = min(pair.n for pair in tested), max(pair.n for pair in tested)
-        pairs = f"{fewest} pairs" if fewest == most else f"{fewest} to {most} pairs"
-        lines.append(
-            f"to {numbers.baseline.label}: mean difference with its 95 % interval and p, by the paired t-test over "
-            f"{pairs} (held-out domain, seed)." + _correction(numbers)
-        )
+        lines = [*_differences(numbers), *_verdicts(numbers)]
     if any(row.best for row in numbers.rows):
-        many = ", Holm-corrected" * (len(numbers.rows) > 2)
-        alike = f" and those that the paired t-test does not tell from it (p >= {SIGNIFICANT}{many})"
-        lines.append("Bold: the best mean" + alike * any(len(row.scores) > 1 for row in numbers.rows) + ".")
+        lines.append(
+            "Bold: the best mean." + " Grey: worse than the baseline." * any(row.worse for row in numbers.rows)
+        )
     return lines
 
 
-def _correction(numbers: Numbers) -> str:
-    if numbers.tested < 2:
-        return ""
-    return (
-        f" p is corrected by Holm's procedure for the {numbers.tested} methods compared with it; intervals are of one "
-        "comparison each."
-    )
+def _differences(numbers: Numbers) -> list[str]:
+    """What the two columns of differences are."""
+    if numbers.baseline is None or not any(row.against is not None for row in numbers.rows):
+        return []
+    base, unit, count = numbers.baseline.label, numbers.unit, numbers.units
+    if count < MIN_DOMAINS:
+        first = f"On a new domain: no statement, for want of at least {MIN_DOMAINS} held-out {unit}s."
+    else:
+        corrected = f", p corrected by Holm's procedure for {numbers.tested} methods" * (numbers.tested > 1)
+        first = (
+            f"On a new domain: difference to {base} and 95 % interval by the t-test over {count} {unit}s{corrected}."
+        )
+    if len(numbers.seeds) < 2:
+        return [first, f"On these domains: difference to {base}; one seed allows no interval."]
+    domains = f"these {count} {unit}s" if count > 1 else "the held-out rows"
+    return [
+        first,
+        f"On these domains: the difference on {domains} alone; its interval reflects other seeds, not other domains.",
+    ]
+
+
+def _verdicts(numbers: Numbers) -> list[str]:
+    """What the verdicts mean."""
+    if numbers.units < MIN_DOMAINS:
+        return []
+    metric, margin = numbers.metric, numbers.margin
+    lines = [
+        "Verdicts refer to a new domain. Seeds of one domain are correlated, so more seeds do not replace domains. "
+        "Better, worse: p < 0.05. Undecided: neither, with about how many domains would decide it if the spread stays."
+    ]
+    if margin is not None:
+        shown = significant(100 * margin if metric.percent else margin)
+        lines.append(
+            f"Practically equal: the 90 % interval on a new domain lies within ±{shown}{metric.unit} (--margin); this "
+            "takes precedence over better and worse."
+        )
+    else:
+        lines.append("Practically equal needs a margin (--margin), and none is set for this score.")
+    if numbers.tested > 1:
+        lines.append("Intervals are of one comparison each, not corrected for the number of methods.")
+    return lines
 
 
 def _missing(numbers: Numbers) -> list[str]:
@@ -148,8 +213,8 @@ def _missing(numbers: Numbers) -> list[str]:
         for label, cells in missing.items()
     ]
     return [
-        f"Not every run is there: {listing(lacks)}. A cell takes what there is; mean and worst take the seeds that "
-        "have every held-out domain, differences the pairs that both methods have."
+        f"Some runs are missing: {listing(lacks)}. A cell uses the seeds it has; mean and worst use the seeds that "
+        "have every held-out domain, differences the domains and seeds that both methods have."
     ]
 
 

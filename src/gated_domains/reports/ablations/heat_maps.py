@@ -87,7 +87,7 @@ def _caption(weight: str, grids: Grids, found: Found) -> str:
     parts.append(
         "The paper finds that accuracy falls where both penalties are off; of its "
         f"{len(told)} heat-maps here ours agree in {told.count(AGREES)}, disagree in {told.count(DISAGREES)}, and "
-        f"in {told.count(NOISE)} it cannot be told from noise.{_NOTES[weight]}"
+        f"in {told.count(NOISE)} the difference is not significant.{_NOTES[weight]}"
     )
     return " ".join([*parts, *(f"{line}." for line in found.holes())])
 

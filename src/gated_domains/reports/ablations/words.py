@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gated_domains.evaluation.statistics import Spread, paired, spread
+from gated_domains.evaluation.statistics import Spread, spread, these_domains_effect
 
-AGREES, DISAGREES, NOISE = "agrees with it", "disagrees with it", "cannot be told from noise"
+AGREES, DISAGREES, NOISE = "agrees with it", "disagrees with it", "is not significant"
 
 
 def mean_std(found: Spread, digits: int = 1) -> str:
@@ -30,15 +30,16 @@ def noise(std: float | None) -> str:
 def difference(
     a: Mapping[int, float], b: Mapping[int, float], *, unit: str = " points", digits: int = 1
 ) -> tuple[str, int]:
-    """``a - b`` over the seeds of both in words, and its sign where the 95 % interval has one, else 0."""
-    found = paired(a, b)
-    if found is None:
-        return "no pair of runs", 0
-    said = f"{found.difference:+.{digits}f}{unit}"
-    if found.low is None or found.high is None:
-        return f"{said} ({found.n} pair{'s' * (found.n != 1)}, no interval: allows no test)", 0
-    ends = f"{found.low:+.{digits}f} to {found.high:+.{digits}f}"
-    return f"{said} (95 % interval {ends}, {found.n} pairs)", (found.low > 0) - (found.high < 0)
+    """``a - b`` over the seeds of both on one target, and its sign where the 95 % interval has one, else 0."""
+    gaps = [a[seed] - b[seed] for seed in a if seed in b]
+    if not gaps:
+        return "no shared seed", 0
+    found = these_domains_effect({"target": gaps})
+    words, interval = f"{found.difference:+.{digits}f}{unit}", found.interval()
+    if interval is None:
+        return f"{words} ({found.n} seed{'s' * (found.n != 1)}, no interval)", 0
+    ends = f"{interval.low:+.{digits}f} to {interval.high:+.{digits}f}"
+    return f"{words} (95 % interval {ends}, {found.n} seeds)", (interval.low > 0) - (interval.high < 0)
 
 
 def agreement(sign: int, expected: int) -> str:

@@ -1,4 +1,4 @@
-"""Paired differences to the baseline: over all pairs with their interval, and in each hold-out."""
+"""Differences to the baseline: on a new domain with the 95 % interval, and on each hold-out."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import math
 
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.statistics import spread
+from gated_domains.reports.against import differences
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
+from gated_domains.reports.columns import interval_text
 from gated_domains.reports.figures.dodging import band_height, offset
 from gated_domains.reports.figures.runs import MOST_CELLS, counted, drawn, drawn_methods, headed, methods_said
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
 
 _MOST = 40
-_ALL = "all held-out domains"
+_NEW = "on a new domain"
+_MEAN = "all held-out domains"
 
 
 def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
-    """The first line is over all pairs (hold-out, seed), the others over the seeds of one hold-out."""
+    """The first line is the mean over domains with its interval, the others the mean over seeds on one hold-out."""
     base, metric = numbers.baseline, numbers.metric
-    paired = [row for row in numbers.rows if row.difference is not None]
+    paired = [row for row in numbers.rows if row.against is not None]
     if base is None or not paired:
         return None
     rows = drawn_methods(numbers, paired)
-    found = {row.label: _by_hold_out(row, base) for row in rows}
+    found = {row.label: differences(row.scores, base.scores) for row in rows}
     shown = _shown(numbers, found)
     marks = []
     for number, row in enumerate(rows):
@@ -39,13 +42,13 @@ def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | Non
     label = f"difference to {base.label}{metric.unit and f' in{metric.unit}'} ({better}: better)"
     panel = Panel(
         x=Axis(label=label),
-        y=Axis(categories=(_ALL, *shown)),
+        y=Axis(categories=(_NEW if numbers.tested else _MEAN, *shown)),
         marks=tuple(marks),
         rules=(Rule(along="y", at=0.0),),
     )
     return Chart(
         key="differences",
-        title=headed(f"{metric.label}: difference to {base.label}, in pairs"),
+        title=headed(f"{metric.label}: difference to {base.label}"),
         caption=f"{_caption(numbers, paired, len(shown))} {methods_said(numbers, rows, len(paired))}".strip(),
         runs=len(base.runs) + sum(len(row.runs) for row in rows),
         panels=(panel,),
@@ -53,18 +56,10 @@ def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | Non
     )
 
 
-def _by_hold_out(row: MethodNumbers, base: MethodNumbers) -> dict[str, list[float]]:
-    """The differences of all pairs of a hold-out."""
-    found: dict[str, list[float]] = {}
-    for key, value in row.scores.items():
-        if key in base.scores:
-            found.setdefault(key[0], []).append(value - base.scores[key])
-    return found
-
-
 def _shown(numbers: Numbers, found: dict[str, dict[str, list[float]]]) -> tuple[str, ...]:
     """The hold-outs with any pair; of very many, those with the largest differences, in their order."""
-    there = [name for name in numbers.hold_outs if any(name in pairs for pairs in found.values())]
+    names = dict.fromkeys([*numbers.hold_outs, *(name for pairs in found.values() for name in pairs)])
+    there = [name for name in names if any(name in pairs for pairs in found.values())]
     most = max(5, min(_MOST, MOST_CELLS // len(found)))
     largest = {
         name: max(abs(spread(pairs[name]).mean) for pairs in found.values() if name in pairs) for name in there
@@ -74,47 +69,48 @@ def _shown(numbers: Numbers, found: dict[str, dict[str, list[float]]]) -> tuple[
 
 
 def _overall(numbers: Numbers, row: MethodNumbers, palette: Palette, y: float) -> Marks:
-    metric, pair = numbers.metric, row.difference
-    assert pair is not None  # rows without one are not drawn
-    ends = [math.nan if end is None else drawn(end, metric) for end in (pair.low, pair.high)]
-    about = f"{row.label}: {metric.shown_difference(pair.difference)}{metric.unit}"
-    told = "" if pair.low is None or pair.high is None else (
-        f"\n95 % interval {metric.shown_difference(pair.low)} to {metric.shown_difference(pair.high)}"
-    )  # fmt: skip
+    metric, against = numbers.metric, row.against
+    assert against is not None  # rows without one are not drawn
+    effect = against.new_domain
+    interval = effect.interval()
+    ends = [math.nan] * 2 if interval is None else [drawn(interval.low, metric), drawn(interval.high, metric)]
+    about = f"{row.label}: {metric.shown_difference(effect.difference)}{metric.unit}"
+    told = "" if interval is None else f"\n95 % interval {interval_text(interval, metric)}"
     return Marks(
-        name=row.label, x=(drawn(pair.difference, metric),), y=(y,), colour=palette.method(row.label),
+        name=row.label, x=(drawn(effect.difference, metric),), y=(y,), colour=palette.method(row.label),
         marker="D", size=9.0, low=(ends[0],), high=(ends[1],), interval="x",
-        hover=(f"{about}{told}\n{counted(pair.n, 'pair')}",),
+        hover=(f"{about}{told}\n{counted(effect.n, numbers.unit)}",),
     )  # fmt: skip
 
 
 def _dot(
-    numbers: Numbers, row: MethodNumbers, palette: Palette, hold_out: str, y: float, differences: list[float]
+    numbers: Numbers, row: MethodNumbers, palette: Palette, hold_out: str, y: float, by_seed: list[float]
 ) -> Marks:
-    metric, mean = numbers.metric, spread(differences).mean
+    metric, mean = numbers.metric, spread(by_seed).mean
     return Marks(
         name=row.label, x=(drawn(mean, metric),), y=(y,), colour=palette.method(row.label),
         marker=palette.marker(row.label), size=8.0, domain=hold_out, legend=False,
         hover=(
             f"{row.label}: {metric.shown_difference(mean)}{metric.unit}\n"
-            f"{hold_out} held out, {counted(len(differences), 'pair')}",
+            f"{hold_out} held out, {counted(len(by_seed), 'seed')}",
         ),
     )  # fmt: skip
 
 
 def _caption(numbers: Numbers, rows: list[MethodNumbers], shown: int) -> str:
-    """What the intervals tell, no more."""
-    said: dict[str, list[str]] = {}
+    """What the intervals show, no more."""
+    found: dict[str, list[str]] = {}
     for row in rows:
-        pair = row.difference
-        if pair is None or pair.low is None or pair.high is None:
-            continue
-        where = "holds zero" if pair.low <= 0 <= pair.high else "lies above zero" if pair.low > 0 else "lies below zero"
-        said.setdefault(where, []).append(row.label)
-    told = [f"The 95 % interval {where} for {listing(labels, 4)}." for where, labels in said.items()]
-    if len(rows) > 1 and told:
-        told.append("Intervals are not corrected for the number of methods; p in the table is.")
-    few = len(numbers.hold_outs) - shown
-    left_out = [f"{few:,} hold-outs with smaller differences are left out."] if few else []
-    opening = "First line: the mean over all pairs of hold-out and seed; below: the mean over seeds of each hold-out."
-    return " ".join([opening, *told, *left_out])
+        interval = None if row.against is None else row.against.new_domain.interval()
+        if interval is not None:
+            where = "includes" if interval.low <= 0 <= interval.high else "is above" if interval.low > 0 else "is below"
+            found.setdefault(where, []).append(row.label)
+    lines = [
+        f"The 95 % interval on a new domain {where} zero for {listing(labels, 4)}." for where, labels in found.items()
+    ]
+    if len(rows) > 1 and lines:
+        lines.append("Intervals are not corrected for the number of methods; p in the table is.")
+    few = numbers.units - shown
+    left_out = [f"{few:,} hold-outs with smaller differences are left out."] if few > 0 else []
+    opening = f"First line: the mean over {numbers.unit}s; below: the mean over seeds on each held-out {numbers.unit}."
+    return " ".join([opening, *lines, *left_out])

@@ -45,6 +45,10 @@ class Chapter:
     results: Sequence[RunResult]
     sections: list[Section] = field(default_factory=list)
 
+    def rows_of(self, gathered: Gathered) -> str:
+        """What identifies the rows of its data; their name, where no run says."""
+        return _on_what(gathered.about(self.results[0]))[0] or self.comparison.numbers.data
+
     def asked(self, gathered: Gathered) -> list[tuple[str, str]]:
         """What was asked, name by name."""
         numbers = self.comparison.numbers
@@ -73,7 +77,9 @@ class Chapter:
         return [("machine", "; ".join(machines))] * bool(machines) + [("command", "; ".join(commands))] * bool(commands)
 
 
-def chapters(gathered: Gathered, *, baseline: str, machine: str | None = None) -> list[Chapter]:
+def chapters(
+    gathered: Gathered, *, baseline: str, margin: float | None = None, machine: str | None = None
+) -> list[Chapter]:
     """The comparisons that these runs make; what takes no part in any is added to what is left out."""
     groups: dict[tuple[str, ...], list[RunResult]] = {}
     for result in gathered.results:
@@ -101,7 +107,7 @@ def chapters(gathered: Gathered, *, baseline: str, machine: str | None = None) -
     for number, group in enumerate(shown):
         apart = ToldApart(group, gathered)
         gathered.broken += apart.copies
-        comparison = Comparison(apart.results, baseline, machine=machine)
+        comparison = Comparison(apart.results, baseline, margin=margin, machine=machine)
         comparison.caption.extend(apart.notes)
         found.append(Chapter(f"c{number + 1}", comparison, apart.results))
     return found

@@ -12,16 +12,17 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.files import written_whole
+from gated_domains.reports.across import across_datasets
 from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.drawn import KINDS, write_chart
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import comparison_charts
 from gated_domains.reports.gathering import Gathered
+from gated_domains.reports.lines import write_texts
 from gated_domains.reports.page.chapters import Chapter, Section, Words, chapters
 from gated_domains.reports.page.gated import gated_sections
 from gated_domains.reports.page.rendering import Files, chapter_of, render
-from gated_domains.reports.page.table_html import table_html
-from gated_domains.reports.verdict import headline, verdict
+from gated_domains.reports.page.table_html import lines_html, table_html
 
 MOST_BYTES = 6_000_000
 _PICTURE_BYTES = 2_000_000  # of all maps together
@@ -44,20 +45,25 @@ class Page:
         *,
         baseline: str = "erm",
         title: str | None = None,
+        margin: float | None = None,
         machine: str | None = None,
     ) -> None:
         self.gathered, self.heading = gathered, title
-        self.chapters = chapters(gathered, baseline=baseline, machine=machine)
+        self.chapters = chapters(gathered, baseline=baseline, margin=margin, machine=machine)
         self.title = title or f"{listing([chapter.comparison.numbers.data for chapter in self.chapters], 3)}: report"
         rows = [(row.method, row.label) for chapter in self.chapters for row in chapter.comparison.numbers.rows]
         self.palette = Palette(rows, self._domains())
         for chapter in self.chapters:
             chapter.sections.extend(self._sections(chapter))
+        # The same data with another network is not another data set: the first comparison on it counts.
+        first = {chapter.rows_of(gathered): chapter.comparison.numbers for chapter in reversed(self.chapters)}
+        self.across = across_datasets(list(reversed(first.values())))
 
     @property
     def charts(self) -> list[Chart]:
         """Every figure, by a key of its own."""
-        return [
+        forest = [] if self.across is None else [self.across.chart(self.palette)]
+        return forest + [
             item
             for chapter in self.chapters
             for section in chapter.sections
@@ -68,7 +74,7 @@ class Page:
     def html(self, files: Files | None = None) -> str:
         """The page; figures are linked where ``files`` says that they lie."""
         return render(
-            [self._for_template(chapter, files) for chapter in self.chapters],
+            [*self._across(files), *(self._for_template(chapter, files) for chapter in self.chapters)],
             title=self.title,
             heading=self.heading,
             footer=f"from {sum(len(chapter.results) for chapter in self.chapters)} run folders.",
@@ -85,6 +91,8 @@ class Page:
         written = []
         for chapter in self.chapters:
             written += chapter.comparison.write(folder if len(self.chapters) == 1 else folder / chapter.key)
+        if self.across is not None:
+            written += write_texts(folder, {"across.csv": self.across.csv()})
         say("the page")
         files = Files(folder.name, kinds)
         html = self.html(files)
@@ -128,18 +136,30 @@ class Page:
         return keyed
 
     def _for_template(self, chapter: Chapter, files: Files | None) -> dict[str, Any]:
-        numbers = chapter.comparison.numbers
-        answer, details = headline(numbers), verdict(numbers).splitlines()
         return chapter_of(
             chapter.key,
             title=chapter.comparison.title,
-            answer=answer,
-            details=details if [answer] != details else [],
+            answer=chapter.comparison.headline(),
+            details=chapter.comparison.details(),
             asked=chapter.asked(self.gathered),
             sections=chapter.sections,
             files=files,
-            oracle=numbers.oracle,
+            oracle=chapter.comparison.numbers.oracle,
         )
+
+    def _across(self, files: Files | None) -> list[dict[str, Any]]:
+        """The chapter over all data sets, before the others; none with fewer than three data sets."""
+        if self.across is None:
+            return []
+        table = Words(html=lines_html(self.across.lines(), caption=self.across.caption()))
+        section = Section(key="forest", title="All data sets", items=(self.across.chart(self.palette), table))
+        answer, *details = self.across.sentences()
+        return [
+            chapter_of(
+                "across", title=self.across.title, answer=answer, details=details, asked=(), sections=[section],
+                files=files,
+            )
+        ]  # fmt: skip
 
     def _smaller(self) -> Page:
         """The same without the pictures behind points, which are most of a large page."""
@@ -166,6 +186,7 @@ def write_page(
     *,
     baseline: str = "erm",
     title: str | None = None,
+    margin: float | None = None,
     machine: str | None = None,
     kinds: Sequence[str] = KINDS,
     say: Say = lambda line: None,
@@ -174,7 +195,7 @@ def write_page(
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise DataError(f"{path}: the report is a page; give a name that ends in .html")
     say(f"{len(gathered.results):,} runs")
-    page = Page(gathered, baseline=baseline, title=title, machine=machine)
+    page = Page(gathered, baseline=baseline, title=title, margin=margin, machine=machine)
     return page.write(path, kinds=kinds, say=say)
 
 

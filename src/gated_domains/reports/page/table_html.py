@@ -1,13 +1,14 @@
-"""The table of a comparison as HTML: sortable, hold-outs that the filter hides, best and tied for best marked."""
+"""The table of a comparison as HTML: sortable, hold-outs that the filter hides, the best marked, worse rows grey."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.columns import Column, columns, first_column
+from gated_domains.reports.lines import Lines
 from gated_domains.reports.numbers import MethodNumbers, Numbers
 
 
@@ -15,8 +16,7 @@ def table_html(numbers: Numbers, key: str, *, palette: Palette, caption: list[st
     """The table in a box that scrolls sideways, a button for its details, and how to read it."""
     methods, rest = first_column(numbers), columns(numbers)
     heading = Markup("").join([_heading(methods, row_heading=True), *(_heading(column) for column in rest)])
-    top = _best(numbers)
-    lines = Markup("").join(_line(numbers, row, methods, rest, palette, top) for row in range(len(numbers.rows)))
+    lines = Markup("").join(_line(numbers, row, methods, rest, palette) for row in range(len(numbers.rows)))
     more = any(column.kind == "detail" for column in rest)
     button = Markup('<button type="button" data-more="{0}" aria-pressed="false">all columns</button>').format(key)
     notes = Markup("").join(Markup("<li>{0}</li>").format(line) for line in caption)
@@ -27,10 +27,20 @@ def table_html(numbers: Numbers, key: str, *, palette: Palette, caption: list[st
     ).format(key=key, heading=heading, lines=lines, button=button if more else "", count=len(caption), notes=notes)
 
 
-def _best(numbers: Numbers) -> int | None:
-    """The row whose mean is best."""
-    means = {place: row.mean.mean for place, row in enumerate(numbers.rows) if row.mean is not None}
-    return max(means, key=lambda place: numbers.metric.as_gain(means[place]), default=None)
+def lines_html(lines: Lines, *, caption: Sequence[str]) -> Markup:
+    """A table given as lines of text, its heading first, in a box that scrolls sideways."""
+    heading, *rest = lines
+    head = Markup("").join(Markup('<th scope="col">{0}</th>').format(text) for text in heading)
+    rows = Markup("").join(
+        Markup('<tr><th scope="row">{0}</th>{1}</tr>').format(
+            line[0], Markup("").join(Markup("<td>{0}</td>").format(cell) for cell in line[1:])
+        )
+        for line in rest
+    )
+    notes = Markup("").join(Markup("<li>{0}</li>").format(line) for line in caption)
+    return Markup(
+        '<div class="wide"><table><thead><tr>{0}</tr></thead><tbody>{1}</tbody></table></div><ul>{2}</ul>'
+    ).format(head, rows, notes)
 
 
 def _heading(column: Column, *, row_heading: bool = False) -> Markup:
@@ -42,24 +52,22 @@ def _heading(column: Column, *, row_heading: bool = False) -> Markup:
     )
 
 
-def _line(numbers: Numbers, row: int, methods: Column, rest: list[Column], palette: Palette, top: int | None) -> Markup:
+def _line(numbers: Numbers, row: int, methods: Column, rest: list[Column], palette: Palette) -> Markup:
     swatch = Markup('<span class="swatch" style="background:{0}"></span>').format(
         palette.method(numbers.rows[row].label)
     )
     cells = Markup("").join(
         Markup("<td class='{0}'{1}{2}>{3}</td>").format(
-            _class(column, row, top), _domain(column), _value(column, numbers.rows[row]), column.cells[row]
+            f"{column.kind}{' best' * column.bold[row]}",
+            _domain(column),
+            _value(column, numbers.rows[row]),
+            column.cells[row],
         )
         for column in rest
     )
-    return Markup('<tr><th scope="row" title="{0}">{1}{2}</th>{3}</tr>').format(
-        methods.cells[row], swatch, methods.cells[row], cells
+    return Markup('<tr{0}><th scope="row" title="{1}">{2}{1}</th>{3}</tr>').format(
+        Markup(' class="worse"') if numbers.rows[row].worse else "", methods.cells[row], swatch, cells
     )
-
-
-def _class(column: Column, row: int, top: int | None) -> str:
-    mark = ("best" if row == top else "tied") if column.bold[row] else ""
-    return f"{column.kind} {mark}".strip()
 
 
 def _value(column: Column, row: MethodNumbers) -> Markup:
