@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,11 @@ def test_it_says_first_what_there_is_and_how_many_trainings_and_after_an_epoch_h
     assert [line.split()[0] for line in lines if line.startswith("[")] == [f"[{place}/6]" for place in range(1, 7)]
 
 
-def test_it_prints_the_table_and_what_can_be_told(compared):
+def test_it_prints_the_answer_and_then_the_table(compared):
     root, done = compared
-    rows = [line for line in done.out.splitlines() if line.startswith("GDU [num_bases=3]")]
+    rows = [line for line in done.out.splitlines() if re.match(r"GDU \[num_bases=3\] {2,}\d", line)]
     assert "clinic.csv: accuracy on held-out domains" in done.out
-    assert any(word in done.out for word in ("no difference can be told", "is better", "is worse"))
+    assert done.out.index("No verdict on how any method compares with ERM") < done.out.index(rows[0])
     scores = {run.result()["hold_out"]: run.result()["test"]["by_domain"] for run in all_runs(root)
               if run.result()["method"] == "gdu"}  # fmt: skip
     for hold_out in ("north", "west"):
@@ -126,6 +127,42 @@ def test_it_writes_the_table_and_the_runs(compared):
     assert {run["hold_out"] for run in runs} == {"north", "west"}
     assert (root / "table.md").read_text().startswith("# clinic.csv: accuracy on held-out domains")
     assert len(all_runs(root)) == 6
+
+
+def test_the_whole_caption_comes_with_explain_and_a_bad_margin_is_refused_first(compared, data):
+    root, done = compared
+    again = compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root, "--explain", "--margin", 2)
+    assert "Model selection:" in again.out
+    assert "Model selection:" not in done.out
+    assert json.loads((root / "table.json").read_text())["margin"] == pytest.approx(0.02)
+    assert_refused(compare(data, "--margin", -1), "the margin must be a number above 0")
+    compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root)
+
+
+def names_of_sites(lines: list[str], names: str) -> list[str]:
+    """The rows of a table, their sites called by these letters in turn."""
+    column = lines[0].split(",").index("site")
+    rows = [line.split(",") for line in lines[1:]]
+    return [
+        lines[0],
+        *(",".join([*row[:column], names[i % len(names)], *row[column + 1 :]]) for i, row in enumerate(rows)),
+    ]
+
+
+def test_three_data_sets_are_analysed_together(tmp_path):
+    names = []
+    for place in range(3):
+        table(tmp_path / f"clinic{place}.csv", rows=80, start=7 * place)
+        lines = names_of_sites((tmp_path / f"clinic{place}.csv").read_text().splitlines(), "nsew")
+        (tmp_path / f"clinic{place}.csv").write_text("\n".join(lines) + "\n")
+        names.append(tmp_path / f"clinic{place}.csv")
+    rest = ("--methods", "erm,linear", "--out", tmp_path / "out", "--report")
+    done = call("compare", *names, *READING, *SHORT, *rest)
+    assert done.code == 0, done
+    assert "3 data sets together: difference in accuracy to ERM" in done.out
+    assert "retrained linear head on a new data set, over 3 data sets:" in " ".join(done.out.split())
+    assert (tmp_path / "out" / "report.html").exists()
+    assert (tmp_path / "out" / "report_files" / "forest.csv").exists()
 
 
 def test_a_second_time_nothing_is_trained_and_the_table_is_the_same(compared, data, monkeypatch):
@@ -218,7 +255,7 @@ def test_stopped_it_shows_what_is_done_keeps_it_and_goes_on(data, monkeypatch):
     assert done.code == 130
     assert "4 trainings" in done.out
     assert "north" in done.out
-    assert done.out.splitlines()[-1] == "stopped; what is done is kept, and the same command goes on where it was"
+    assert done.out.splitlines()[-1] == "interrupted; finished runs are kept, and the same command resumes the others"
     assert Path("runs/table.md").exists()
     finished = [run for run in all_runs("runs") if run.done]
     assert [run.result()["hold_out"] for run in finished] == ["north", "north"]
@@ -236,7 +273,9 @@ def test_stopped_before_anything_is_done_it_says_so(data, monkeypatch):
     interrupted_at(monkeypatch, 1)
     done = compare(data, "--hold-out", "north", "--methods", "erm", "--out", "runs")
     assert done.code == 130
-    assert done.out.splitlines()[-1].startswith("stopped before the first training was done; the same command goes on")
+    assert done.out.splitlines()[-1].startswith(
+        "interrupted before the first training was finished; the same command resumes it"
+    )
     assert not Path("runs/table.md").exists()
 
 

@@ -43,7 +43,7 @@ def compare(data: Path, *options: object) -> Done:
 
 
 def test_settings_are_tried_first_and_the_table_is_of_those_that_were_chosen(data):
-    done = compare(data, "--methods", "erm,erm[activation=tanh,rate=0.01]", "--tune", 3, "--seeds", 2)
+    done = compare(data, "--methods", "erm,erm[activation=tanh,rate=0.01]", "--tune", 3, "--seeds", 2, "--explain")
     assert done.code == 0, done
     assert "; before them, 3 trials of settings for each method and hold-out" in done.out.splitlines()[1]
     kept = json.loads(Path("out/tuning.json").read_text())
@@ -86,7 +86,7 @@ def test_stopped_among_the_trials_it_goes_on_where_it_was(data, monkeypatch):
     monkeypatch.setattr(Watching, "run_began", stop)
     stopped = compare(data, *options)
     assert stopped.code == 130, stopped
-    assert "the same command goes on where it was" in stopped.out
+    assert "the same command resumes it" in stopped.out
     assert not Path("out/table.md").exists()
     done = compare(data, *options)
     assert done.code == 0, done

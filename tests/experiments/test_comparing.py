@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import hold_outs
+from gated_domains.experiments import comparing
 from gated_domains.experiments.comparing import every_method, named_as_asked, plan
 from gated_domains.experiments.recipe import DataSettings, Frame, MethodChoice, Recipe, methods_written
 from gated_domains.experiments.runner import Runner
@@ -38,8 +40,35 @@ def test_every_method_is_planned_on_every_hold_out_a_whole_seed_before_the_next(
     assert [(recipe.seed, recipe.hold_out, recipe.method.name) for recipe in recipes] == [
         (seed, hold_out, method) for seed in (0, 1) for hold_out in ("north", "west") for method in ("gdu", "erm")
     ]
-    assert {(recipe.body, recipe.validation, recipe.split_seed) for recipe in recipes} == {("mlp", 0.3, 4)}
+    assert {(recipe.body, recipe.validation) for recipe in recipes} == {("mlp", 0.3)}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_on_small_data_every_seed_draws_its_own_split_under_the_same_name(tmp_path):
+    maker = runner(vectors(), tmp_path)
+    recipes = planned(maker, methods_written("erm,linear"), 3, "folds:2")
+    assert [recipe.split_seed for recipe in recipes[::4]] == [4, 5, 6]
+    splits = {(recipe.seed, recipe.hold_out): maker.split(recipe) for recipe in recipes}
+    for fold in {hold_out for _, hold_out in splits}:
+        found = [splits[seed, fold] for seed in range(3)]
+        assert len({split.name for split in found}) == len({split.held_out for split in found}) == 1
+        assert len({tuple(split.test) for split in found}) == 1
+        assert len({tuple(split.validation) for split in found}) == 3
+
+
+def test_large_or_divided_data_keep_one_split(tmp_path, monkeypatch):
+    data = vectors()
+    aside = np.arange(len(data)) % 5 == 0
+    divided = planned(runner(replace(data, official_test=aside), tmp_path), methods_written("erm"), 2, "north")
+    assert {recipe.split_seed for recipe in divided} == {4}
+    monkeypatch.setattr(comparing, "SMALL_ROWS", len(data))
+    large = planned(runner(data, tmp_path), methods_written("erm"), 2, "north")
+    assert {recipe.split_seed for recipe in large} == {4}
+    assert comparing.default_seeds(data) == 2
+
+
+def test_small_tables_get_five_seeds():
+    assert comparing.default_seeds(vectors()) == 5
 
 
 def test_the_splits_of_a_plan_are_those_that_are_run_under_the_names_they_have(tmp_path):

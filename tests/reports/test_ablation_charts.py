@@ -107,10 +107,7 @@ def test_one_run_has_no_band_and_no_verdict() -> None:
     chart = size_chart(found(cells, lambda cell: 60.0 - cell.size, jitter=(0.0,)), FINE, **WHERE)
     assert chart.panels[0].marks[0].low is None
     assert "how much is noise is not known" in chart.caption
-    assert (
-        "N 2 less N 10: +8.0 points (1 pair, no interval: allows no test), which cannot be told from noise"
-        in chart.caption
-    )
+    assert "N 2 less N 10: +8.0 points (1 seed, no interval), which is not significant" in chart.caption
 
 
 @pytest.mark.parametrize(("slope", "verdict"), [(-1.0, "which agrees with it"), (1.0, "which disagrees with it")])
@@ -124,7 +121,7 @@ def test_equal_gaps_have_no_interval_and_no_sign(seeds: int) -> None:
     said, sign = difference(dict.fromkeys(range(seeds), 62.0), dict.fromkeys(range(seeds), 60.0))
     assert sign == 0
     assert said.startswith("+2.0 points")
-    assert "allows no test" in said
+    assert "no interval" in said
 
 
 def test_fine_tuned_heads_are_set_against_networks_with_the_same_gate_and_m_alone() -> None:
@@ -137,7 +134,7 @@ def test_fine_tuned_heads_are_set_against_networks_with_the_same_gate_and_m_alon
 
     caption = bases_chart(found(cells, score, without=lost), FINE, **WHERE).caption
     assert "FT above E2E: over 4 cells (gate, M) of both -1.0 points" in caption
-    assert "3 pairs), which disagrees with it" in caption
+    assert "3 seeds), which disagrees with it" in caption
 
 
 def test_a_seed_that_one_mode_lacks_is_left_out_of_its_cell_and_of_no_other() -> None:
@@ -147,7 +144,7 @@ def test_a_seed_that_one_mode_lacks_is_left_out_of_its_cell_and_of_no_other() ->
     scores = {**there.scores, lacking: {0: there.scores[lacking][0]}}
     caption = bases_chart(Found(scores=scores, asked=there.asked), FINE, **WHERE).caption
     assert "over 6 cells (gate, M) of both +10.0 points" in caption
-    assert "3 pairs), which agrees with it" in caption
+    assert "3 seeds), which agrees with it" in caption
 
 
 def test_a_failed_cell_is_left_out_of_its_line_and_noted() -> None:
@@ -205,9 +202,9 @@ def _on(cell: Setting) -> float:
 @pytest.mark.parametrize(
     ("score", "verdict"),
     [
-        (_on, "ours agree in 4, disagree in 0, and in 0 it"),
-        (lambda cell: 120.0 - _on(cell), "ours agree in 0, disagree in 4, and in 0 it"),
-        (lambda _: 60.0, "ours agree in 0, disagree in 0, and in 4 it"),
+        (_on, "ours agree in 4, disagree in 0, and in 0 the difference"),
+        (lambda cell: 120.0 - _on(cell), "ours agree in 0, disagree in 4, and in 0 the difference"),
+        (lambda _: 60.0, "ours agree in 0, disagree in 0, and in 4 the difference"),
     ],
 )
 def test_whether_penalties_bring_anything_is_counted_over_the_papers_heat_maps(score: Score, verdict: str) -> None:
@@ -264,7 +261,7 @@ def test_cross_entropy_is_paired_by_seed() -> None:
             curves[cell] = {seed: _curve([1.0], tasks[seed] + more.get(seed, 0.0)) for seed in seeds}
     scores = {cell: dict.fromkeys(by_seed, 1.0) for cell, by_seed in curves.items()}
     caption = srip_chart(Found(scores=scores, asked={}, curves=curves), **WHERE).caption
-    assert caption.count("with 0.1 less without: +1.000 (95 % interval -5.353 to +7.353, 2 pairs)") == 2
+    assert caption.count("with 0.1 less without: +1.000 (95 % interval -5.353 to +7.353, 2 seeds)") == 2
 
 
 # -- clusters and planes ---------------------------------------------------------------------------------------------

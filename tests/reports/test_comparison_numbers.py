@@ -9,14 +9,18 @@ import pytest
 from made_results import many, result, results
 
 from gated_domains.data.errors import DataError
-from gated_domains.evaluation import Record, bootstrap, holm, paired, wilcoxon
+from gated_domains.evaluation import Record, holm, new_domain_effect, these_domains_effect
 from gated_domains.reports import Comparison, RunResult
 from gated_domains.reports.numbers import MethodNumbers, Numbers
 
 NAN = math.nan
 SCORES = {
-    "erm": {"mnist": [0.90, 0.92], "svhn": [0.60, 0.64], "usps": [0.80, 0.79]},
-    "gdu": {"mnist": [0.93, 0.91], "svhn": [0.66, 0.65], "usps": [0.85, 0.81]},
+    "erm": {"mnist": [0.90, 0.92], "svhn": [0.60, 0.64], "usps": [0.80, 0.79], "syn": [0.5, 0.52]},
+    "gdu": {"mnist": [0.93, 0.91], "svhn": [0.66, 0.65], "usps": [0.85, 0.81], "syn": [0.5, 0.51]},
+}
+BY_DOMAIN = {
+    hold_out: [gdu - erm for gdu, erm in zip(SCORES["gdu"][hold_out], found, strict=True)]
+    for hold_out, found in SCORES["erm"].items()
 }
 
 
@@ -54,20 +58,20 @@ def test_cells_mean_and_worst_are_what_loops_compute(metric: str) -> None:
     assert (row.worst.mean, row.worst.std) == pytest.approx((mean(worsts), std(worsts)))
 
 
-def test_the_difference_is_over_domains_and_seeds() -> None:
-    pair = row_of(numbers_of(SCORES), "gdu").difference
-    differences = [
-        gdu - erm
-        for hold_out in SCORES["erm"]
-        for gdu, erm in zip(SCORES["gdu"][hold_out], SCORES["erm"][hold_out], strict=True)
-    ]
-    assert pair is not None
-    assert (pair.difference, pair.std, pair.n) == pytest.approx((mean(differences), std(differences), 6))
-    reach = 2.570581836 * std(differences) / math.sqrt(6)  # the 97.5 % point of t with 5 degrees of freedom
-    assert (pair.low, pair.high) == pytest.approx((pair.difference - reach, pair.difference + reach))
+def test_the_difference_on_a_new_domain_is_over_domains_and_that_on_these_over_seeds() -> None:
+    found = row_of(numbers_of(SCORES), "gdu").against
+    assert found is not None
+    means = [mean(gaps) for gaps in BY_DOMAIN.values()]
+    interval = found.new_domain.interval()
+    assert interval is not None
+    reach = 3.182446305 * std(means) / math.sqrt(4)  # the 97.5 % point of t with 3 degrees of freedom
+    assert found.new_domain.difference == pytest.approx(mean(means))
+    assert (interval.low, interval.high) == pytest.approx((mean(means) - reach, mean(means) + reach))
+    assert found.these_domains == these_domains_effect(dict(sorted(BY_DOMAIN.items())))
+    assert (found.new_domain.n, found.these_domains.n) == (4, 8)
 
 
-def test_a_hold_out_of_several_domains_is_a_mean_in_its_cell_and_as_many_pairs() -> None:
+def test_a_fold_is_a_mean_in_its_cell_and_one_unit() -> None:
     erm = [result("erm", "fold 1", test={"a": 0.2, "b": 0.4}), result("erm", "fold 2", test={"c": 0.9})]
     gdu = [result("gdu", "fold 1", test={"a": 0.4, "b": 0.5}), result("gdu", "fold 2", test={"c": 0.9})]
     row = row_of(Comparison([*erm, *gdu]).numbers, "erm")
@@ -76,12 +80,14 @@ def test_a_hold_out_of_several_domains_is_a_mean_in_its_cell_and_as_many_pairs()
     assert row.mean.mean == pytest.approx((0.2 + 0.4 + 0.9) / 3)  # over domains, not over folds
     assert row.worst is not None
     assert row.worst.mean == 0.2
-    pair = row_of(Comparison([*erm, *gdu]).numbers, "gdu").difference
-    assert pair is not None
-    assert (pair.n, pair.difference) == (3, pytest.approx(0.1))
+    found = row_of(Comparison([*erm, *gdu]).numbers, "gdu").against
+    assert found is not None
+    assert (found.new_domain.n, found.new_domain.difference) == (2, pytest.approx((0.15 + 0.0) / 2))
+    assert found.record == Record(2, 1, 0)  # wins count domains, not folds
+    assert Comparison([*erm, *gdu]).numbers.unit == "fold"
 
 
-def test_a_domain_held_out_twice_counts_in_both_hold_outs() -> None:
+def test_a_domain_held_out_twice_is_one_unit() -> None:
     runs = [
         run
         for method in ("erm", "gdu")
@@ -90,8 +96,8 @@ def test_a_domain_held_out_twice_counts_in_both_hold_outs() -> None:
     _, row = Comparison(runs).numbers.rows
     assert row.mean is not None
     assert row.mean.mean == pytest.approx(0.4)
-    assert row.difference is not None
-    assert row.difference.n == 3
+    assert row.against is not None
+    assert (row.against.new_domain.n, Comparison(runs).numbers.unit) == (2, "domain")
 
 
 def test_rows_and_columns_stand_as_first_met_and_numbers_do_not_depend_on_it() -> None:
@@ -109,15 +115,15 @@ def test_rows_and_columns_stand_as_first_met_and_numbers_do_not_depend_on_it() -
 
 
 def test_an_incomplete_seed_is_in_its_cells_and_in_no_mean() -> None:
-    scores = {**SCORES, "gdu": {"mnist": [0.93, 0.91], "svhn": [0.66, NAN], "usps": [0.85, 0.81]}}
+    scores = {**SCORES, "gdu": {**SCORES["gdu"], "svhn": [0.66, NAN]}}
     numbers = numbers_of(scores)
     row = row_of(numbers, "gdu")
     assert row.cells["mnist"].n == 2
     assert row.cells["svhn"].n == 1
     assert row.mean is not None
-    assert (row.mean.mean, row.mean.std, row.mean.n) == (pytest.approx(mean([0.93, 0.66, 0.85])), None, 1)
-    assert row.difference is not None
-    assert row.difference.n == 5
+    assert (row.mean.mean, row.mean.std, row.mean.n) == (pytest.approx(mean([0.93, 0.66, 0.85, 0.5])), None, 1)
+    assert row.against is not None
+    assert row.against.these_domains.n == 7
     assert numbers.missing == {"GDU": [("svhn", 1)]}
 
 
@@ -127,8 +133,8 @@ def test_without_a_complete_seed_there_is_no_mean_but_a_difference() -> None:
     assert row.mean is None
     assert row.worst is None
     assert not row.best
-    assert row.difference is not None
-    assert row.difference.n == 3
+    assert row.against is not None
+    assert row.against.these_domains.n == 3
 
 
 def test_a_seed_that_nobody_finished_is_missing_for_everybody() -> None:
@@ -136,13 +142,13 @@ def test_a_seed_that_nobody_finished_is_missing_for_everybody() -> None:
     assert numbers.missing == {"ERM": [("b", 1)], "GDU": [("a", 1), ("b", 1)]}
 
 
-def test_the_best_and_what_is_not_told_from_it_are_marked() -> None:
+def test_the_best_mean_alone_is_marked() -> None:
     scores = {
         "erm": {"a": [0.50, 0.51], "b": [0.60, 0.61], "c": [0.70, 0.73]},
-        "near": {"a": [0.80, 0.83], "b": [0.84, 0.79], "c": [0.80, 0.83]},
+        "near": {"a": [0.80, 0.83], "b": [0.84, 0.79], "c": [0.80, 0.80]},
         "best": {"a": [0.82, 0.81], "b": [0.82, 0.82], "c": [0.83, 0.80]},
     }
-    assert [row.best for row in numbers_of(scores).rows] == [False, True, True]
+    assert [row.best for row in numbers_of(scores).rows] == [False, False, True]
 
 
 def test_the_best_of_errors_is_the_smallest() -> None:
@@ -153,7 +159,7 @@ def test_the_best_of_errors_is_the_smallest() -> None:
     assert [row.best for row in numbers_of(scores, metric="rmse").rows] == [False, True]
 
 
-def test_with_one_pair_only_the_best_and_its_equals_are_marked() -> None:
+def test_equally_good_means_are_all_marked() -> None:
     scores = {"erm": {"a": [0.5]}, "one": {"a": [0.6]}, "same": {"a": [0.6]}}
     assert [row.best for row in numbers_of(scores).rows] == [False, True, True]
 
@@ -191,45 +197,34 @@ def test_a_run_with_nothing_held_out_has_no_place_in_the_table() -> None:
     assert (numbers.hold_outs, len(numbers.rows)) == (("mnist",), 1)
 
 
-# --- what the pairs tell ---
+# --- against the baseline ---
 
 
-def test_tests_and_intervals_are_those_of_the_pairs() -> None:
+def test_differences_are_those_of_the_statistics_module() -> None:
     numbers = numbers_of(SCORES)
-    erm, gdu = (row_of(numbers, name).scores for name in ("erm", "gdu"))
     found = row_of(numbers, "gdu").against
     assert found is not None
-    assert found.pair == paired(gdu, erm)
-    assert found.wilcoxon == found.wilcoxon_holm == wilcoxon(gdu, erm)
-    assert found.bootstrap == bootstrap(gdu, erm, cluster=lambda key: key[1])
-    assert found.record == Record(5, 0, 1)
+    assert found.new_domain == new_domain_effect(dict(sorted(BY_DOMAIN.items())))
+    assert found.record == Record(3, 0, 1)
+    assert found.sign_flip is None  # of four domains
     assert row_of(numbers, "erm").against is None
 
 
 def test_holm_counts_the_methods_that_were_tested_and_no_others() -> None:
     scores = {
         **SCORES,
-        "other": {"mnist": [0.95, 0.92], "svhn": [0.70, 0.69], "usps": [0.84, 0.80]},
-        "one pair": {"mnist": [0.9]},
+        "other": {"mnist": [0.95, 0.92], "svhn": [0.70, 0.69], "usps": [0.84, 0.80], "syn": [0.5, 0.5]},
+        "one domain": {"mnist": [0.9]},
         "elsewhere": {"cifar": [0.9, 0.8]},
     }
     numbers = numbers_of(scores)
     assert numbers.tested == 2
     tested = [row_of(numbers, name).against for name in ("gdu", "other")]
-    raw = [found.pair.p_value for found in tested if found is not None]
+    raw = [found.new_domain.p_value for found in tested if found is not None]
     assert [found.holm for found in tested if found is not None] == holm(raw)
-    alone = row_of(numbers, "one pair").against
+    alone = row_of(numbers, "one domain").against
     assert alone is not None
-    assert (alone.holm, alone.wilcoxon, alone.bootstrap) == (None, None, None)
-
-
-def test_more_methods_leave_more_of_them_untold_from_the_best() -> None:
-    base = {"a": [0.80, 0.81], "b": [0.82, 0.80], "c": [0.83, 0.85]}
-    near = {"a": [0.79, 0.80], "b": [0.80, 0.80], "c": [0.825, 0.83]}
-    few = {"erm": base, "near": near}
-    many_more = {**few, **{f"near{place}": near for place in range(8)}}
-    assert [row.best for row in numbers_of(few).rows] == [True, False]
-    assert all(row.best for row in numbers_of(many_more).rows)
+    assert (alone.holm, alone.verdict) == (None, None)
 
 
 def test_the_plain_form_of_the_baseline_is_the_baseline() -> None:

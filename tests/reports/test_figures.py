@@ -108,18 +108,22 @@ def test_of_many_hold_outs_those_that_methods_differ_most_in_are_shown(tmp_path:
     assert "Of 60 hold-outs, the 40 that methods differ most in are shown." in chart.caption
 
 
-def test_differences_are_those_of_the_pairs(tmp_path: Path) -> None:
-    chart = made("differences", tmp_path)
-    pairs = {name: np.subtract(SCORES["gdu"][name], SCORES["erm"][name]) for name in SCORES["gdu"]}
+def test_differences_are_over_domains_with_the_interval_on_a_new_one(tmp_path: Path) -> None:
+    scores = {
+        "erm": {"a": [0.5, 0.6], "b": [0.4, 0.4], "c": [0.7, 0.72], "d": [0.3, 0.35]},
+        "gdu": {"a": [0.55, 0.6], "b": [0.38, 0.41], "c": [0.71, 0.75], "d": [0.4, 0.35]},
+    }
+    chart = made("differences", tmp_path, results(scores))
+    gaps = {name: 100 * np.subtract(scores["gdu"][name], scores["erm"][name]).mean() for name in scores["gdu"]}
     (overall,) = marks_of(chart, domain=None)
-    every = 100 * np.concatenate(list(pairs.values()))
-    assert overall.x[0] == pytest.approx(every.mean())
-    reach = 2.570582 * every.std(ddof=1) / math.sqrt(6)  # t at 97.5 % with 5 degrees of freedom
-    assert (overall.low or ())[0] == pytest.approx(every.mean() - reach, rel=1e-5)
-    assert (overall.high or ())[0] == pytest.approx(every.mean() + reach, rel=1e-5)
-    for name, found in pairs.items():
-        assert values(marks_of(chart, domain=name), "x") == pytest.approx([100 * found.mean()])
-    assert "The 95 % interval holds zero for GDU." in chart.caption
+    means = np.array(list(gaps.values()))
+    assert overall.x[0] == pytest.approx(means.mean())
+    reach = 3.182446 * means.std(ddof=1) / math.sqrt(4)  # t at 97.5 % with 3 degrees of freedom
+    assert (overall.low or ())[0] == pytest.approx(means.mean() - reach, rel=1e-5)
+    assert (overall.high or ())[0] == pytest.approx(means.mean() + reach, rel=1e-5)
+    for name, gap in gaps.items():
+        assert values(marks_of(chart, domain=name), "x") == pytest.approx([gap])
+    assert "The 95 % interval on a new domain includes zero for GDU." in chart.caption
 
 
 def test_one_pair_has_a_difference_and_no_interval(tmp_path: Path) -> None:

@@ -202,15 +202,48 @@ def test_an_oracle_is_shouted(tmp_path: Path) -> None:
     assert "ORACLE" in " ".join(page_of(tmp_path).text)
 
 
-def test_the_best_is_marked_and_what_ties_with_it(tmp_path: Path) -> None:
+def test_the_best_mean_is_marked_and_a_row_that_is_worse_is_grey(tmp_path: Path) -> None:
+    names = "abcde"
     scores = {
-        "erm": {"a": [0.5, 0.6, 0.55], "b": [0.5, 0.6, 0.55]},
-        "gdu": {"a": [0.51, 0.59, 0.56], "b": [0.5, 0.6, 0.56]},
+        "erm": {name: [0.5, 0.6] for name in names},
+        "gdu": {name: [0.51, 0.59 + place / 100] for place, name in enumerate(names)},
+        "bad": {name: [0.4, 0.5 + place / 100] for place, name in enumerate(names)},
     }
     found = page_of(folder_of_runs(tmp_path, results(scores)))
     classes = [a.get("class") or "" for a in found.of("td")]
     assert [name for name in classes if "best" in name] == ["summary best"]
-    assert [name for name in classes if "tied" in name] == ["summary tied"]
+    assert [a.get("class") for a in found.of("tr") if a.get("class")] == ["worse"]
+
+
+def test_three_data_sets_are_analysed_together_with_a_forest_plot(tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    gains = {"heart": 0.04, "digits": 0.03, "lungs": 0.05}
+    for data, gain in gains.items():
+        runs = [
+            result(method, hold_out, seed, 0.6 + (method == "gdu") * gain + 0.01 * chance.normal(), data=data)
+            for method in ("erm", "gdu")
+            for hold_out in "abcde"
+            for seed in range(2)
+        ]
+        folder_of_runs(tmp_path / data, runs)
+    page = Page(gather([tmp_path]))
+    assert page.across is not None
+    (row,) = page.across.rows
+    chapters = [chapter.comparison.numbers.rows[1].against for chapter in page.chapters]
+    assert list(row.by_dataset.values()) == [found.new_domain for found in chapters if found is not None]
+    assert (row.pooled.effect.n, row.verdict) == (3, "better")
+    assert row.pooled.effect.difference == pytest.approx(0.04, abs=0.01)
+    written = page.write(tmp_path / "report.html", kinds=())
+    assert {"across.csv", "forest.csv"} <= {path.name for path in written}
+    html = (tmp_path / "report.html").read_text()
+    assert page.across.sentences()[0] in html
+    assert html.index("3 data sets together") < html.index("heart: accuracy")
+
+
+def test_two_data_sets_are_not_analysed_together(tmp_path: Path) -> None:
+    for data in ("heart", "lungs"):
+        folder_of_runs(tmp_path / data, many(2, 5, 2))
+    assert Page(gather([tmp_path])).across is None
 
 
 def test_gates_of_a_run_show_the_means_of_its_predictions(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gated_domains.data.errors import DataError
-from gated_domains.reports import Comparison
+from gated_domains.reports import Comparison, RunResult
 from gated_domains.reports.columns import count_text, p_text, time_text
 from gated_domains.reports.markdown import escaped
 from gated_domains.reports.results import Scores
@@ -24,6 +24,11 @@ from gated_domains.reports.terminal import blocks, shortened
 from gated_domains.reports.verdict import headline
 
 NAN = math.nan
+HOSPITALS = ["a", "b", "c", "d", "e"]
+FIVE = {
+    "erm": {name: [0.7, 0.7] for name in HOSPITALS} | {"b": [0.6, 0.6], "c": [0.8, 0.8], "d": [0.8, 0.8]},
+    "gdu": {"a": [0.74, 0.76], "b": [0.63, 0.65], "c": [0.82, 0.84], "d": [0.81, 0.83], "e": [0.74, 0.76]},
+}
 SCORES = {
     "erm": {"mnist": [0.90, 0.92], "svhn": [0.60, 0.64]},
     "gdu": {"mnist": [0.93, 0.95], "svhn": [0.66, 0.69]},
@@ -44,48 +49,50 @@ def markdown_cells(comparison: Comparison) -> list[list[str]]:
 
 
 def test_the_table_holds_what_was_asked_for() -> None:
-    heading, _, erm, gdu = markdown_cells(Comparison(results(SCORES)))
-    told = ["to ERM", "p", "W/T/L", "Wilcoxon p", "bootstrap"]
-    assert heading == ["method", "mnist", "svhn", "mean", "worst", "n", *told, "time", "parameters"]
-    scores = ["91.0 ± 1.4", "62.0 ± 2.8", "76.5 ± 2.1", "62.0 ± 2.8"]
-    assert erm == ["ERM", *scores, "2", "–", "–", "–", "–", "–", "12 s", "72.0k"]  # noqa: RUF001
-    assert gdu[:6] == ["GDU", "94.0 ± 1.4", "67.5 ± 2.1", "**80.8 ± 1.8**", "67.5 ± 2.1", "2"]
-    assert re.fullmatch(r"\+4\.2 \(\+1\.\d to \+6\.\d\)", gdu[6])
-    assert gdu[8:10] == ["4/0/0", "0.12"]  # 2 of 16 choices of signs are as far out
-    assert re.fullmatch(r"\+3\.\d to \+5\.\d", gdu[10])
+    heading, _, erm, gdu = markdown_cells(Comparison(results(FIVE)))
+    against = ["on a new domain", "p", "on these domains", "verdict", "W/T/L"]
+    assert heading == ["method", *HOSPITALS, "mean", "worst", *against, "time", "n", "parameters"]
+    assert erm[6:] == ["72.0 ± 0.0", "60.0 ± 0.0", "–", "–", "–", "–", "–", "12 s", "2", "72.0k"]  # noqa: RUF001
+    assert gdu[:3] == ["GDU", "75.0 ± 1.4", "64.0 ± 1.4"]
+    assert gdu[6] == "**75.8 ± 1.4**"
+    # Differences by domain: 5, 4, 3, 2 and 5 points; t with 4 degrees of freedom, then 5 residual ones.
+    assert gdu[8:12] == ["+3.8 (+2.2 to +5.4)", "0.003", "+3.8 (+2.7 to +4.9)", "better"]
+    assert gdu[12] == "5/0/0"
 
 
 def test_errors_have_three_significant_digits() -> None:
     scores = {"erm": {"a": [12345.0, 12400.0]}, "gdu": {"a": [0.5, 0.52]}}
     _, _, erm, gdu = markdown_cells(Comparison(results(scores, metric="rmse")))
-    assert erm[1] == "12400 ± 38.9"
-    assert gdu[1] == "0.510 ± 0.0141"
+    assert erm[1] == "12400 ± 39"
+    assert gdu[1] == "0.510 ± 0.014"
 
 
 def test_one_seed_has_no_spread_and_the_caption_says_so() -> None:
     comparison = Comparison(results({"erm": {"a": [0.5]}, "gdu": {"a": [0.6]}}))
     _, _, erm, gdu = markdown_cells(comparison)
     assert erm[1] == "50.0"
-    assert gdu[5:7] == ["+10.0", "–"]  # noqa: RUF001
+    assert gdu[4:8] == ["–", "–", "+10.0", "–"]  # noqa: RUF001
     caption = " ".join(comparison.caption)
     assert "One seed (0)" in caption
-    assert "one pair allows no test" in caption
+    assert "one seed allows no interval" in caption
+    assert "no statement, for want of at least 4 held-out domains" in caption
 
 
 def test_missing_runs_are_dashes_and_the_caption_names_them() -> None:
     comparison = Comparison(results({**SCORES, "gdu": {"mnist": [0.93, NAN]}}))
     gdu = markdown_cells(comparison)[3]
-    assert gdu[1:6] == ["93.0", "–", "–", "–", "0-1"]  # noqa: RUF001
+    assert gdu[1:5] == ["93.0", "–", "–", "–"]  # noqa: RUF001
+    assert gdu[-2] == "0-1"
     caption = " ".join(comparison.caption)
-    assert "Not every run is there: GDU lacks mnist (seed 1), svhn (seed 0), svhn (seed 1)." in caption
+    assert "Some runs are missing: GDU lacks mnist (seed 1), svhn (seed 0), svhn (seed 1)." in caption
 
 
 def test_a_full_table_says_nothing_of_missing_runs() -> None:
-    assert "Not every run" not in " ".join(Comparison(results(SCORES)).caption)
+    assert "are missing" not in " ".join(Comparison(results(SCORES)).caption)
 
 
 def test_the_caption_says_how_the_table_was_made() -> None:
-    runs = results(SCORES, notes=("SYN is drawn anew",))
+    runs = results(FIVE, notes=("SYN is drawn anew",))
     caption = " ".join(Comparison(runs, machine="one pocket calculator").caption)
     for said in (
         "digits: accuracy in percent",
@@ -95,7 +102,9 @@ def test_the_caption_says_how_the_table_was_made() -> None:
         "Model selection: source validation accuracy.",
         "Seeds: 0, 1",
         "± is one standard deviation over seeds",
-        "paired t-test over 4 pairs (held-out domain, seed)",
+        "On a new domain: difference to ERM and 95 % interval by the t-test over 5 domains.",
+        "On these domains: the difference on these 5 domains alone; its interval reflects other seeds",
+        "Practically equal: the 90 % interval on a new domain lies within ±0.5 points (--margin)",
         "measured on one pocket calculator.",
     ):
         assert said in caption
@@ -132,13 +141,15 @@ def test_methods_that_used_domains_are_marked_and_the_mark_is_explained() -> Non
 
 def test_a_method_that_adapts_by_batch_is_marked_and_the_mark_explained():
     table = Comparison([*results(SCORES), *results({"arm-bn": SCORES["gdu"]}, batchwise=True)])
-    assert any(line.startswith("§ adapts by batch: it uses held-out rows together") for line in table.caption)
+    assert any(
+        line.startswith("§ predictions depend on the other rows of the held-out batch") for line in table.caption
+    )
     assert not any("§" in line for line in Comparison(results(SCORES)).caption)
 
 
 def test_without_a_baseline_there_is_no_difference_and_the_caption_says_why() -> None:
     comparison = Comparison(results(SCORES), baseline="coral")
-    assert not any(heading.startswith("to ") for heading in markdown_cells(comparison)[0])
+    assert "verdict" not in markdown_cells(comparison)[0]
     assert "baseline was not run" in " ".join(comparison.caption)
     assert "nothing to compare" in comparison.verdict()
 
@@ -162,8 +173,8 @@ def test_nothing_is_cut_or_wider_than_the_terminal(width: int, methods: int, hol
     assert len(re.findall(r"\d s\b", text)) == methods
 
 
-@pytest.mark.parametrize(("methods", "hold_outs"), [(3, 5), (4, 32)])
-def test_at_every_width_a_block_fits_and_all_columns_are_there(methods: int, hold_outs: int) -> None:
+@pytest.mark.parametrize(("methods", "hold_outs", "details"), [(3, 5, 3), (4, 32, 4)])
+def test_at_every_width_a_block_fits_and_all_columns_are_there(methods: int, hold_outs: int, details: int) -> None:
     numbers = Comparison(many(methods, hold_outs, 2)).numbers
     for width in range(60, 240, 7):
         found = blocks(numbers, width)
@@ -172,31 +183,43 @@ def test_at_every_width_a_block_fits_and_all_columns_are_there(methods: int, hol
             assert sum(widths) + 2 * (len(widths) - 1) <= width
         shown = [column for block in found for column in block[1:]]
         whole = [column for column in shown if column.kind != "detail"]
-        assert sum(len(column.cells) for column in whole) == methods * (hold_outs + 6)
-        assert len(shown) - len(whole) <= 4
-    assert sum(column.kind == "detail" for block in blocks(numbers, 400) for column in block) == 4
+        assert sum(len(column.cells) for column in whole) == methods * (hold_outs + 7)
+        assert len(shown) - len(whole) <= details
+    assert sum(column.kind == "detail" for block in blocks(numbers, 600) for column in block) == details
 
 
-def test_details_that_do_not_fit_are_named_and_their_explanation_goes_with_them() -> None:
+def test_the_answer_comes_first_and_the_caption_is_short_unless_explained() -> None:
     comparison = Comparison(many(3, 5, 2, name="h{}"))
-    wide, narrow = printed(comparison, 250), printed(comparison, 72)
-    assert "Not shown" not in wide
-    assert "bootstrap: 95 % interval" in wide
-    assert "Not shown for want of width" in narrow
-    assert "bootstrap: 95 % interval" not in " ".join(narrow.split())
-    assert "bootstrap" in narrow.split("Not shown")[1]
+    lines = printed(comparison, 250).splitlines()
+    assert lines[0] == comparison.title
+    assert lines[1] == comparison.headline()
+    blank = [place for place, line in enumerate(lines) if not line.strip()]
+    assert len(lines[blank[-1] + 1 :]) <= 5
+    console = Console(file=io.StringIO(), width=400)
+    console.print(comparison.rich(explain=True))
+    explained = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(line in explained for line in comparison.caption)
 
 
-def test_what_the_tests_tell_stands_in_one_block_and_no_column_alone() -> None:
+@pytest.mark.parametrize("width", [80, 120])
+def test_answer_both_differences_and_verdict_fit_one_screen(width: int) -> None:
+    text = printed(Comparison(many(3, 4, 5, name="hospital{}")), width)
+    assert len(text.splitlines()) <= 30
+    for heading in ("on a new domain", "on these domains", "verdict"):
+        assert heading in text
+
+
+def test_the_differences_and_the_verdict_stand_in_one_block() -> None:
     runs = [replace(run, by_group={"a": 0.5}, score_by=("user",)) for run in many(17, 6, 2, name="h{}")]
-    last = blocks(Comparison(runs).numbers, 90)[-1]
-    assert [column.heading for column in last[1:4]] == ["to ERM", "p (Holm)", "time"]
+    found = [[column.heading for column in block] for block in blocks(Comparison(runs).numbers, 100)]
+    wanted = ["on a new domain", "p (Holm)", "on these domains", "verdict"]
+    assert any([name for name in block if name in wanted] == wanted for block in found)
 
 
 def test_where_it_fits_it_is_one_table_and_else_several() -> None:
     comparison = Comparison(many(3, 5, 2, name="h{}"))
-    assert printed(comparison, 200).count("method ") == 1
-    assert printed(comparison, 80).count("method ") == 2
+    assert printed(comparison, 220).count("\nmethod ") == 1
+    assert printed(comparison, 100).count("\nmethod ") == 2
 
 
 def test_many_hold_outs_stand_below_each_other() -> None:
@@ -204,10 +227,17 @@ def test_many_hold_outs_stand_below_each_other() -> None:
     assert sum(line.startswith("hospital of somewhere ") for line in lines) == 32
 
 
-def test_the_best_mean_is_bold() -> None:
-    text = printed(Comparison(results(SCORES)), styled=True)
-    assert "\x1b[1m80.8 ± 1.8\x1b[0m" in text
-    assert "\x1b[1m76.5 ± 2.1\x1b[0m" not in text
+def test_the_best_mean_alone_is_bold_and_a_row_that_is_worse_is_grey() -> None:
+    worse = {"worse": {name: [score - 0.1 for score in found] for name, found in FIVE["gdu"].items()}}
+    comparison = Comparison(results({**FIVE, **worse}))
+    text = printed(comparison, 250, styled=True)
+    assert "\x1b[1m75.8 ± 1.4\x1b[0m" in text
+    assert "\x1b[1m72.0 ± 0.0\x1b[0m" not in text
+    assert "\x1b[2mWORSE" in text
+    assert "\x1b[2mGDU" not in text
+    assert "Bold: the best mean. Grey: worse than the baseline." in comparison.caption
+    assert r"\textcolor{gray}{WORSE}" in comparison.latex()
+    assert "xcolor" in comparison.latex()
 
 
 def test_brackets_in_names_are_no_markup() -> None:
@@ -261,9 +291,10 @@ def test_csv_has_a_line_a_method_and_survives_commas() -> None:
     assert gdu["method"] == "gdu"
     assert float(gdu[f"held out: {name}"]) == pytest.approx(0.8)
     assert float(gdu["mean_std"]) == pytest.approx(math.sqrt(0.02))
-    assert float(gdu["difference"]) == pytest.approx(0.25)
-    assert gdu["pairs"] == "2"
-    assert erm["difference"] == erm["p_value"] == ""
+    assert float(gdu["these_domains_difference"]) == pytest.approx(0.25)
+    assert gdu["these_domains_n"] == "2"
+    assert (gdu["new_domain_low"], gdu["verdict"]) == ("", "")  # one domain says nothing about another
+    assert erm["these_domains_difference"] == erm["holm_p_value"] == ""
 
 
 def test_a_domain_may_be_called_like_a_column() -> None:
@@ -311,33 +342,64 @@ def test_five_files_are_written_and_nothing_else(tmp_path: Path) -> None:
 # --- sentences ---
 
 
-def verdict(erm: list[float], gdu: list[float], **others) -> str:
+def two(erm: list[float], gdu: list[float], **others) -> list[RunResult]:
     hold_outs = [f"h{place}" for place in range(len(erm))]
     scores = {
         name: {hold_out: [score] for hold_out, score in zip(hold_outs, found, strict=True)}
         for name, found in (("erm", erm), ("gdu", gdu))
     }
-    return Comparison(results(scores, **others)).verdict()
+    return results(scores, **others)
 
 
-def test_no_difference_is_called_none() -> None:
+def verdict(erm: list[float], gdu: list[float], **others) -> str:
+    return Comparison(two(erm, gdu, **others)).verdict()
+
+
+def test_an_undecided_difference_says_how_many_domains_would_decide_it() -> None:
     assert re.fullmatch(
-        r"GDU 70\.3 against ERM 70\.0: a difference of \+0\.3 points, "
-        r"95 % interval -\d\.\d to \+\d\.\d over 5 pairs: no difference can be told\.",
+        r"GDU 70\.3, ERM 70\.0: \+0\.3 points on a new domain \(95 % interval -\d\.\d to \+\d\.\d, p 0\.\d+\): "
+        r"undecided; about \d+ domains would decide it\.",
         verdict([0.7, 0.6, 0.8, 0.7, 0.7], [0.71, 0.59, 0.82, 0.692, 0.705]),
     )
 
 
+def test_a_small_difference_is_practically_equal_within_the_margin() -> None:
+    erm, gdu = [0.7, 0.6, 0.8, 0.7, 0.7], [0.701, 0.602, 0.801, 0.699, 0.701]
+    assert verdict(erm, gdu).endswith("practically equal.")
+    # No margin is known for an error in units of the target.
+    assert "practically equal" not in verdict(erm, gdu, metric="rmse")
+    assert Comparison(two(erm, gdu, metric="rmse"), margin=0.005).verdict().endswith("practically equal.")
+    assert "undecided" in Comparison(two(erm, gdu), margin=0.01).verdict()
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
+def test_a_margin_that_is_no_positive_number_is_refused(margin: float) -> None:
+    with pytest.raises(DataError, match="the margin must be a number above 0"):
+        Comparison(two([0.7], [0.7]), margin=margin)
+
+
 def test_better_and_worse_are_called_so() -> None:
     low, high = [0.7, 0.6, 0.8, 0.7, 0.5], [0.8, 0.71, 0.91, 0.79, 0.6]
-    assert verdict(low, high).endswith("GDU is better.")
-    assert verdict(high, low).endswith("GDU is worse.")
-    assert verdict(low, high, metric="rmse").endswith("GDU is worse.")
-    assert verdict(high, low, metric="rmse").endswith("GDU is better.")
+    assert verdict(low, high).endswith("): better.")
+    assert verdict(high, low).endswith("): worse.")
+    assert verdict(low, high, metric="rmse").endswith("): worse.")
+    assert verdict(high, low, metric="rmse").endswith("): better.")
 
 
-def test_four_pairs_are_too_few_for_a_verdict_whatever_their_p() -> None:
-    assert "over 4 pairs: so few pairs tell nothing" in verdict([0.7, 0.6, 0.8, 0.7], [0.8, 0.71, 0.91, 0.79])
+def test_three_domains_are_too_few_for_a_verdict_whatever_their_p() -> None:
+    assert verdict([0.7, 0.6, 0.8], [0.8, 0.71, 0.91]) == (
+        "GDU 80.7, ERM 70.0: +10.7 points on these 3 domains. No verdict on a new domain: that needs at least 4 "
+        "held-out domains, and there are 3."
+    )
+
+
+def test_more_seeds_do_not_replace_domains() -> None:
+    """Ten seeds on the same five domains are as undecided as one: the unit is the domain."""
+    gaps = {"h0": 0.05, "h1": -0.01, "h2": 0.03, "h3": 0.0, "h4": 0.02}
+    one = {"erm": {name: [0.7] for name in gaps}, "gdu": {name: [0.7 + gap] for name, gap in gaps.items()}}
+    ten = {method: {name: found * 10 for name, found in by.items()} for method, by in one.items()}
+    assert Comparison(results(one)).verdict() == Comparison(results(ten)).verdict()
+    assert "undecided" in Comparison(results(ten)).verdict()
 
 
 def test_domains_held_out_together_are_named() -> None:
@@ -347,14 +409,15 @@ def test_domains_held_out_together_are_named() -> None:
 
 
 def test_what_allows_no_test_is_not_tested() -> None:
-    assert "in one pair, which allows no test" in verdict([0.5], [0.6])
-    assert "over 2 pairs, no difference at all." in verdict([0.5, 0.6], [0.5, 0.6])
-    assert "the same in every one, which allows no test." in verdict([0.5, 0.6], [0.6, 0.7])
+    assert "No verdict on a new domain" in verdict([0.5], [0.6])
+    assert verdict([0.5] * 4, [0.5] * 4).endswith("p 1.00): practically equal.")
+    same = verdict([0.5, 0.6, 0.7, 0.8], [0.6, 0.7, 0.8, 0.9])
+    assert same.endswith("(the same on every domain, so there is no test): undecided.")
 
 
 def test_the_sentence_is_of_the_pairs_that_both_have() -> None:
     scores = {"erm": {"a": [0.5], "b": [0.9]}, "gdu": {"a": [0.6], "b": [NAN]}}
-    assert Comparison(results(scores)).verdict().startswith("GDU 60.0 against ERM 50.0: a difference of +10.0 points")
+    assert Comparison(results(scores)).verdict().startswith("GDU 60.0, ERM 50.0: +10.0 points on the held-out")
 
 
 def test_of_many_methods_the_best_is_told_and_the_rest_grouped() -> None:
@@ -365,11 +428,11 @@ def test_of_many_methods_the_best_is_told_and_the_rest_grouped() -> None:
         for name, change in changes.items()
     }
     assert Comparison(results(scores)).verdict().splitlines()[1:] == [
-        "Better than ERM: UP, FAR.",
-        "Not told apart from ERM: SAME.",
-        "Worse than ERM: DOWN.",
+        "Better on a new domain, compared with ERM: UP, FAR.",
+        "Worse on a new domain, compared with ERM: DOWN.",
+        "Undecided on a new domain, compared with ERM: SAME.",
     ]
-    assert Comparison(results(scores)).verdict().startswith("FAR 90.4 against ERM 70.0")
+    assert Comparison(results(scores)).verdict().startswith("FAR 90.4, ERM 70.0: +20.4 points on a new domain")
 
 
 def test_the_headline_is_one_sentence_that_the_tests_carry() -> None:
@@ -385,15 +448,15 @@ def test_the_headline_is_one_sentence_that_the_tests_carry() -> None:
         }
         return headline(Comparison(results(scores)).numbers)
 
-    assert said(up=0.1, far=0.2) == "FAR is better than ERM (70.0) on held-out domains, by +20.0 points; so is UP."
+    assert re.fullmatch(
+        r"FAR is better than ERM \(70\.0\): \+20\.0 points on a new domain \(.*, Holm p <0\.001\)\. Also better: UP\.",
+        said(up=0.1, far=0.2),
+    )
     assert said(same=0.0, down=-0.1) == (
-        "No method is better than ERM (70.0) on held-out domains: DOWN is worse; SAME cannot be told from it."
+        "No method is shown to be better than ERM (70.0) on a new domain. Worse: DOWN. Undecided: SAME."
     )
-    assert said(same=0.0, like=0.0).startswith(
-        "No method can be told from ERM (70.0) on held-out domains: no difference"
-    )
-    assert said(3, up=0.1, far=0.2).startswith("Too few pairs to tell any method from ERM")
-    assert said(up=0.1).startswith("UP 80.0 against ERM 70.0")
+    assert said(3, up=0.1, far=0.2).startswith("No verdict on how any method compares with ERM")
+    assert said(up=0.1).startswith("UP 80.0, ERM 70.0: +10.0 points on a new domain")
     assert headline(Comparison([result("gdu", score=0.5)]).numbers) == (
         "GDU scores 50.0 on held-out domains; there is no baseline to compare it with."
     )
@@ -440,25 +503,25 @@ def test_p_is_corrected_for_the_number_of_methods_and_the_caption_says_for_how_m
     first, many_first = (comparison.numbers.rows[1].against for comparison in (alone, among))
     assert first is not None
     assert many_first is not None
-    assert first.holm == first.pair.p_value == many_first.pair.p_value
+    assert first.holm == first.new_domain.p_value == many_first.new_domain.p_value
     assert many_first.holm == pytest.approx(6 * first.holm)
     assert "p (Holm)" in markdown_cells(among)[0]
     assert "p" in markdown_cells(alone)[0]
-    assert "Holm's procedure for the 6 methods compared with it" in " ".join(among.caption)
+    assert "corrected by Holm's procedure for 6 methods" in " ".join(among.caption)
     assert "Holm" not in " ".join(alone.caption)
 
 
 def test_the_verdict_is_by_the_corrected_p() -> None:
     gains = {f"m{place}": 0.013 for place in range(6)}
-    assert Comparison(results(apart(m0=0.013))).verdict().endswith("M0 is better.")
-    said = Comparison(results(apart(**gains))).verdict()
-    assert re.search(r"p 0\.\d+ corrected for 6 methods: no difference can be told\.", said)
-    assert "Not told apart from ERM: M0, M1, M2, M3, M4, M5." in said
+    assert Comparison(results(apart(m0=0.013))).verdict().endswith(": better.")
+    text = Comparison(results(apart(**gains))).verdict()
+    assert re.search(r"Holm p 0\.\d+\): undecided; about \d+ domains would decide it\.", text)
+    assert "Undecided on a new domain, compared with ERM: M0, M1, M2, M3, M4, M5." in text
 
 
 def test_wins_follow_the_direction_of_the_metric() -> None:
     found = [
-        markdown_cells(Comparison(results(apart(up=0.05), metric=metric)))[3][12] for metric in ("accuracy", "rmse")
+        markdown_cells(Comparison(results(apart(up=0.05), metric=metric)))[3][13] for metric in ("accuracy", "rmse")
     ]
     assert found == ["6/0/0", "0/0/6"]
 
@@ -470,29 +533,29 @@ def test_csv_and_json_have_every_test_corrected_and_not() -> None:
     assert stored["tested"] == 2
     for line, method, row in zip(lines, stored["methods"], comparison.numbers.rows, strict=True):
         if row.against is None:
-            assert line["holm_p_value"] == line["wins"] == line["bootstrap_low"] == ""
+            assert line["holm_p_value"] == line["wins"] == line["new_domain_low"] == ""
             assert method["difference"] is None
             continue
-        assert row.against.bootstrap is not None
+        interval = row.against.new_domain.interval()
+        assert interval is not None
+        assert line["verdict"] == method["difference"]["verdict"] == row.against.verdict
         expected = {
-            "p_value": row.against.pair.p_value,
-            "holm_p_value": row.against.holm,
-            "wilcoxon_p_value": row.against.wilcoxon,
-            "wilcoxon_holm_p_value": row.against.wilcoxon_holm,
-            "bootstrap_low": row.against.bootstrap.low,
-            "bootstrap_high": row.against.bootstrap.high,
-            "wins": row.against.record.wins,
-            "ties": row.against.record.ties,
-            "losses": row.against.record.losses,
+            "difference": row.against.new_domain.difference,
+            "low": interval.low,
+            "high": interval.high,
+            "p_value": row.against.new_domain.p_value,
         }
-        assert {name: float(line[name]) for name in expected} == pytest.approx(expected)
-        assert {name: method["difference"][name] for name in expected} == pytest.approx(expected)
+        assert {name: float(line[f"new_domain_{name}"]) for name in expected} == pytest.approx(expected)
+        assert {name: method["difference"]["new_domain"][name] for name in expected} == pytest.approx(expected)
+        assert float(line["holm_p_value"]) == method["difference"]["new_domain"]["holm_p_value"] == row.against.holm
+        assert float(line["sign_flip_p_value"]) == pytest.approx(row.against.sign_flip)
+        assert (line["wins"], method["difference"]["wins"]) == ("6", 6)
 
 
 def test_seventeen_methods_and_six_hold_outs_fit_a_hundred_columns_in_two_blocks() -> None:
     comparison = Comparison(many(17, 6, 5, name="domain{}"))
     text = printed(comparison, 100)
-    assert text.count("method ") == 2
+    assert text.count("\nmethod ") == 2  # the scores, then the differences
     assert all(cell_len(line.rstrip()) <= 100 for line in text.splitlines())
     assert len(re.findall(r"\d+\.\d ± \d+\.\d", text)) == 17 * 8
 
@@ -542,7 +605,7 @@ def test_groups_have_two_columns_where_they_were_scored() -> None:
     ]
     comparison = Comparison(runs)
     heading, _, erm, _ = markdown_cells(comparison)
-    assert heading[3:8] == ["mean", "worst", "worst group", "10th pct.", "n"]
+    assert heading[3:8] == ["mean", "worst", "worst group", "10th pct.", "on a new domain"]
     # Of seed 0, svhn has groups from 0.50 to 0.60, mnist from 0.80 to 0.90: a tenth of 22 lies below 0.521.
     assert erm[5:7] == ["52.0 ± 2.8", "54.1 ± 2.8"]
     assert "Groups: by user, 22 of them over all held-out domains." in " ".join(comparison.caption)
@@ -577,6 +640,6 @@ def test_held_out_domains_without_a_score_are_named_and_take_no_part() -> None:
     runs = [result("erm", all_metrics=kept), result("erm", "svhn", all_metrics=bare)]
     comparison = Comparison(runs, metric="auroc")
     assert comparison.numbers.hold_outs == ("mnist",)
-    assert "No AUROC, and no part in any number here: svhn, of one target each." in comparison.caption
+    assert "Without AUROC, and not part of any number here: svhn, whose rows share one target." in comparison.caption
     with pytest.raises(DataError, match="the rows of svhn each share one target; choose another metric"):
         Comparison(runs[1:], metric="auroc")

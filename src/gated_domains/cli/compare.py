@@ -207,11 +207,11 @@ def _compare(
     console.print(
         Text(
             f"{dataset.name}: {len(dataset):,} rows, {dataset.inputs.describe()}, {len(dataset.domain_names)} domains\n"
-            f"{len(todo) + there} trainings ({_grid(len(splits), len(chosen), seeds)}"
+            f"{len(todo) + there} training{'s' * (len(todo) + there != 1)} ({_grid(len(splits), len(chosen), seeds)}"
             + ", and those that they stand on" * (len(todo) + there > len(recipes))
             + ")"
-            + "; every seed draws its own train/validation split" * (seeds > 1 and split_varies(dataset, splits[0]))
             + f", {there} of them done already" * bool(there)
+            + "; every seed draws its own train/validation split" * (seeds > 1 and split_varies(dataset, splits[0]))
             + f"; before them, {tune} trials of settings for each method and hold-out" * (tune is not None)
             + f"\n{len(dataset.domain_names)} domains are many: they are held out in folds" * in_folds
             + "\nheld out as published: train trains, val selects, test is scored" * official

@@ -76,8 +76,11 @@ def _recipe(runner: Runner, split: HoldOut, method: MethodChoice, seed: int, fra
     if split_varies(runner.dataset, split):
         shared["split_seed"] = frame.split_seed + seed
     recipe = Recipe(**shared, method=method)
-    if recipe.validation_domain is None and recipe.split_seed == frame.split_seed:
-        runner.know(split, recipe)
+    if recipe.validation_domain is None:
+        # Under the name it has here: a fold is otherwise called by its domains.
+        runner.know(
+            split if recipe.split_seed == frame.split_seed else replace(runner.split(recipe), name=split.name), recipe
+        )
     return recipe
 
 

@@ -191,7 +191,7 @@ def _verdicts(numbers: Numbers) -> list[str]:
         "Better, worse: p < 0.05. Undecided: neither, with about how many domains would decide it if the spread stays."
     ]
     if margin is not None:
-        shown = significant(100 * margin if metric.percent else margin)
+        shown = f"{100 * margin if metric.percent else margin:g}"
         lines.append(
             f"Practically equal: the 90 % interval on a new domain lies within ±{shown}{metric.unit} (--margin); this "
             "takes precedence over better and worse."
