@@ -57,18 +57,16 @@ class AcrossDatasets:
         return f"{len(self.datasets)} data sets together: difference in {self.metric.label} to {self.baseline}"
 
     def sentences(self) -> list[str]:
-        """One sentence per method."""
-        metric, corrected = self.metric, f" corrected for {len(self.rows)} methods" * (len(self.rows) > 1)
-        found = []
-        for row in self.rows:
-            effect = row.pooled.effect
-            gap = f"{metric.shown_difference(effect.difference)}{metric.unit}"
-            interval = interval_text(effect.interval(), metric)
-            found.append(
-                f"{row.label} on a new data set, over {effect.n} data sets: {gap} to {self.baseline} (95 % interval "
-                f"{interval}, p {p_text(row.holm)}{corrected}), {row.verdict}."
-            )
-        return found
+        """One sentence per method, the best first."""
+        metric, holm = self.metric, "Holm " * (len(self.rows) > 1)
+        ranked = sorted(self.rows, key=lambda row: -metric.as_gain(row.pooled.effect.difference))
+        return [
+            f"{row.label} over {row.pooled.effect.n} data sets: "
+            f"{metric.shown_difference(row.pooled.effect.difference)}{metric.unit} to {self.baseline} on a new data "
+            f"set (95 % interval {interval_text(row.pooled.effect.interval(), metric)}, {holm}p {p_text(row.holm)}): "
+            f"{row.verdict}."
+            for row in ranked
+        ]
 
     def caption(self) -> list[str]:
         """How the analysis was made."""

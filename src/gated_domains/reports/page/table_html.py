@@ -11,10 +11,14 @@ from gated_domains.reports.columns import Column, columns, first_column
 from gated_domains.reports.lines import Lines
 from gated_domains.reports.numbers import MethodNumbers, Numbers
 
+_ORDER = ("summary", "against", "hold-out", "cost", "detail")
+
 
 def table_html(numbers: Numbers, key: str, *, palette: Palette, caption: list[str]) -> Markup:
     """The table in a box that scrolls sideways, a button for its details, and how to read it."""
-    methods, rest = first_column(numbers), columns(numbers)
+    methods = first_column(numbers)
+    # What counts stands where nobody has to scroll: many hold-outs are wider than a screen.
+    rest = sorted(columns(numbers), key=lambda column: _ORDER.index(column.kind))
     heading = Markup("").join([_heading(methods, row_heading=True), *(_heading(column) for column in rest)])
     lines = Markup("").join(_line(numbers, row, methods, rest, palette) for row in range(len(numbers.rows)))
     more = any(column.kind == "detail" for column in rest)
