@@ -14,12 +14,14 @@ from __future__ import annotations
 from typing import Any
 
 from held_out_models import Opened, Runs, markdown, mean, options, pairs_of, percent, save
+from recompute import METRIC, effect_text
 
 from gated_domains.applying.inside import GatedRun
-from gated_domains.evaluation.statistics import paired
 from gated_domains.insight.shift.fallback import fallback
 from gated_domains.insight.shift.novelty import auroc
 from gated_domains.insight.shift.outside import outside_span
+from gated_domains.reports.against import Against, compare_methods
+from gated_domains.reports.columns import p_text
 
 METHODS = ("gdu", "gdu[coverage=false]", "erm", "linear")
 HEADS = (
@@ -71,13 +73,13 @@ def cells(rows: list[dict[str, Any]]) -> list[str]:
     return said + [percent(over(where, way)) for where in ("inside", "outside") for way in ("gated", "never", "always")]
 
 
-def contrasts(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """GDU less each of the others, over (pair, domain, seed)."""
+def contrasts(rows: list[dict[str, Any]]) -> dict[str, Against]:
+    """Each of the other methods less GDU, by domain: a domain's difference is the mean over the pairs it is part of."""
     scores = {
-        method: {(row["held_out"], row["domain"], row["seed"]): 100 * row["accuracy"][method] for row in rows}
+        method: {(row["held_out"], row["domain"], row["seed"]): row["accuracy"][method] for row in rows}
         for method in METHODS
     }
-    return {method: vars(paired(scores["gdu"], scores[method])) for method in METHODS[1:]}
+    return compare_methods(scores, "gdu", metric=METRIC, margin=METRIC.margin())
 
 
 def main() -> None:
@@ -103,14 +105,18 @@ def main() -> None:
         for domain in pair
     ]
     print(markdown(HEADS, [*lines, ["**mean**", "", *cells(rows)]]))
-    told = contrasts(rows)
+    found = contrasts(rows)
     print(f"\n{runs.what}, {chosen.seeds} seed(s), per cent; {runs.machine}.")
-    for method, test in told.items():
-        about = "" if test["low"] is None else f" ({test['low']:+.2f} to {test['high']:+.2f})"
-        p = "" if test["p_value"] is None else f", p {test['p_value']:.2g}"
-        print(f"- gdu less {method}: {test['difference']:+.2f} points{about}{p}, {test['n']} pairs")
+    for method, against in found.items():
+        new, these = (effect_text(effect, 2) for effect in (against.new_domain, against.these_domains))
+        verdict = against.verdict or "too few domains for a verdict"
+        print(
+            f"- {method} less gdu, in points: on a new domain {new}, p {p_text(against.holm)} (Holm): {verdict}; "
+            f"on these {against.new_domain.n} domains {these}"
+        )
     if chosen.save:
-        save(chosen.save, {"machine": runs.machine, "data": runs.what, "rows": rows, "contrasts": told})
+        kept = {method: against.as_json() for method, against in found.items()}
+        save(chosen.save, {"machine": runs.machine, "data": runs.what, "rows": rows, "contrasts": kept})
 
 
 if __name__ == "__main__":

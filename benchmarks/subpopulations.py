@@ -4,8 +4,8 @@
     python benchmarks/subpopulations.py --correlations 0.95 --seeds 10 --methods erm,gdu-groups,"gdu-groups[over=bases]"
 
 A row is a method, a column the share of training rows whose attribute is that of their class. Each draw has a seed of
-its own for data and training; differences to ERM are paired over draws, with the p-value of a paired t-test. Runs are
-kept in `--out`: the same command again skips what is done.
+its own for data and training, so draws are independent; differences to ERM are paired over draws, with the p-value of a
+paired t-test. Runs are kept in `--out`: the same command again skips what is done.
 """
 
 from __future__ import annotations

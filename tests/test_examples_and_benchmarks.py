@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -102,3 +104,111 @@ def test_without_the_file_the_example_says_which_one_it_wants(monkeypatch, tmp_p
     monkeypatch.setattr(sys, "argv", ["new_hospital.py", str(tmp_path / "nowhere.csv")])
     with pytest.raises(SystemExit, match=r"nowhere.csv is not there; give the path of heart_disease_4hospitals.csv"):
         runpy.run_path(str(ROOT / "examples" / "new_hospital.py"), run_name="__main__")
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """The names of a script under benchmarks, which may import its neighbours."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield lambda name: runpy.run_path(str(ROOT / "benchmarks" / name))
+    sys.modules.pop("recompute", None)
+
+
+def test_a_run_list_is_compared_on_a_new_domain_and_on_these_ones(script, tmp_path, monkeypatch, capsys):
+    gaps = {"a": (0.01, 0.03), "b": (0.02, 0.02), "c": (0.00, 0.02), "d": (0.05, 0.05)}  # means 2, 2, 1, 5 points
+    lines = ["row,target,seed,accuracy"]
+    for target, by_seed in gaps.items():
+        for seed, gap in enumerate(by_seed):
+            lines += [f"plain,{target},{seed},0.5", f"gated,{target},{seed},{0.5 + gap}"]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(sys, "argv", ["recompute.py", str(tmp_path / "runs.csv"), "--baseline", "plain"])
+    script("recompute.py")["main"]()
+    gated = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| gated"))
+    *_, new, p, these, p_these, verdict, record = [cell.strip() for cell in gated.strip("|").split("|")]
+    # By hand: mean 2.5, standard error sqrt(3) / 2 over four domains, t(3) = 3.182; residuals with 4 df, t(4) = 2.776.
+    assert new == "+2.50 (-0.26 to +5.26)"
+    assert (p, verdict, record) == ("0.063", "undecided", "4/0/0")
+    assert (these, p_these) == ("+2.50 (+1.52 to +3.48)", "0.002")
+
+
+RECOMPUTED = {
+    "digits5_all_h200.md": "ERM",
+    "digits5_h200.md": "ERM",
+    "pacs_features_2cpu.md": "ERM",
+    "pacs_images_h200.md": "ERM",
+    "sentiment_2cpu.md": "ERM",
+    "mol_hiv.md": "ERM",
+    "pacs_features_estimators.md": "`ERMClassifier()`",
+    "adaptive_digits5_h200.md": "`gdu[num_bases=5]`",
+}
+
+
+@pytest.mark.parametrize("page", RECOMPUTED)
+def test_a_table_of_results_follows_from_its_own_cells(script, page):
+    text = (ROOT / "benchmarks" / "results" / page).read_text()
+    tables = script("recompute.py")["page_tables"](text, RECOMPUTED[page])
+    assert tables
+    for lines in tables:
+        assert "\n".join(lines) in text
+
+
+def test_the_table_of_digits_follows_from_its_run_list(script):
+    made, page = script("recompute.py"), (ROOT / "docs" / "results" / "digits.md").read_text()
+    scores = made["read_run_list"](ROOT / "benchmarks" / "results" / "digits5_table_h200.csv")
+    rows = ("erm_linear", "linear", "gdu", "erm_mixstyle_ema", "gdu_mixstyle_ema")
+    labels = {name: row.label for name, row in made["ROWS"].items()}
+    for line in made["runs_table"]({row: scores[row] for row in rows}, "erm_linear", labels=labels):
+        assert line in page
+
+
+def test_the_page_on_shift_compares_as_the_saved_runs_do(script):
+    made, page = script("recompute.py"), (ROOT / "docs" / "results" / "shift.md").read_text()
+    scores = made["read_saved"](ROOT / "benchmarks" / "results" / "partial_invariance_h200.json")
+    for line in made["runs_table"](scores, "gdu", labels={}):
+        assert line in page
+
+
+def test_estimators_are_compared_for_every_way_to_fill_in_missing_values(script, tmp_path, monkeypatch, capsys):
+    draw = np.random.default_rng(0)
+    lines = ["age,chol,num,hospital"]
+    for hospital in "abcd":
+        for row in range(30):
+            chol = "" if row % 5 == 0 else f"{draw.normal(200 + 40 * (row % 2), 5):.0f}"
+            lines.append(f"{draw.normal(50, 5):.0f},{chol},{row % 2},{hospital}")
+    (tmp_path / "heart.csv").write_text("\n".join(lines) + "\n")
+    made = script("estimators_held_out.py")
+    models = {name: made["MODELS"][name] for name in ("LogisticRegression()", "ERMClassifier()")}
+    monkeypatch.setitem(made["table"].__globals__, "MODELS", models)
+    asked = [str(tmp_path / "heart.csv"), "--target", "num", "--domain", "hospital", "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", ["estimators_held_out.py", *asked])
+    with warnings.catch_warnings():  # it silences those of the solvers
+        made["main"]()
+    printed = capsys.readouterr().out
+    headed = re.findall(r"Missing values: (.*)", printed)
+    assert headed == ["median", "median and indicators", "mean", "mean and indicators"]
+    rows = [line for line in printed.splitlines() if line.startswith("| `LogisticRegression()`")]
+    assert len(rows) == 4
+    assert all("/" in row.split("|")[-3] for row in rows)
+
+
+@pytest.mark.slow
+def test_forms_of_gdu_are_compared_with_the_default_by_domain(script, tmp_path, monkeypatch, capsys):
+    draw = np.random.default_rng(0)
+    labels, domains = np.arange(240) // 4 % 2, np.arange(240) % 4
+    values = draw.normal(size=(240, 4)) + 2 * labels[:, None] + domains[:, None]
+    np.savez(tmp_path / "made.npz", features=values.astype(np.float32), labels=labels, domains=domains)
+    asked = [str(tmp_path / "made.npz"), "--never", "3", "--seeds", "2", "--epochs", "1", "--workers", "1"]
+    asked += ["--forms", "gdu", "erm", "--out", str(tmp_path / "out"), "--save", "made"]
+    monkeypatch.setattr(sys, "argv", ["search_gdu.py", *asked])
+    made = script("search_gdu.py")
+    monkeypatch.setitem(made["main"].__globals__, "RESULTS", tmp_path)
+    made["main"]()
+    assert "on these domains" in " ".join(capsys.readouterr().out.split())
+    kept = json.loads((tmp_path / "made.json").read_text())
+    found = {row["form"]: row["against_base"] for row in kept["rows"]}
+    assert found["gdu"] is None
+    assert found["erm"]["verdict"] is None  # three domains allow no verdict on a new one
+    assert found["erm"]["these_domains"]["n"] == 6  # three domains, two seeds
+    again = script("recompute.py")["read_saved"](tmp_path / "made.json")
+    gap = np.mean([*again["erm"].values()]) - np.mean([*again["gdu"].values()])
+    assert found["erm"]["these_domains"]["difference"] == pytest.approx(gap)
