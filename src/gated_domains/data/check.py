@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.encoding.table import TableEncoding
-from gated_domains.data.errors import DataError, first_line, listing
+from gated_domains.data.errors import DataError, first_line, listing, row_name
 from gated_domains.data.files import expanded
 from gated_domains.data.inputs import Features
 from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, reader_of
@@ -208,7 +208,7 @@ def _place(dataset: DomainDataset, row: int) -> str:
     if "file" in dataset.metadata:
         return str(dataset.metadata["file"][row])
     domain = "" if dataset.domains is None else f" of {dataset.domain_names[dataset.domains[row]]}"
-    return f"row {row}{domain}"
+    return f"{row_name(row)}{domain}"
 
 
 def _columns(dataset: DomainDataset) -> Iterator[Finding]:

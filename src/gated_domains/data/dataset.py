@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.errors import DataError, did_you_mean, listing, row_name
 from gated_domains.data.inputs import Features, Images, Inputs, Rows
 from gated_domains.data.published import Published
 from gated_domains.data.readers.reading import Reading
@@ -72,7 +72,9 @@ class DomainDataset:
             raise DataError(f"{self.name}: targets must be one number a row, got {found}; classes need class_names")
         elif not np.isfinite(self.targets).all():
             row = int(np.argmin(np.isfinite(self.targets)))
-            raise DataError(f"{self.name}: the target of row {row} is {self.targets[row]}; drop the row or fill it in")
+            raise DataError(
+                f"{self.name}: the target of {row_name(row)} is {self.targets[row]}; drop the row or fill it in"
+            )
 
     @classmethod
     def from_arrays(
@@ -184,7 +186,7 @@ def _check_labels(values: NDArray[Any], names: tuple[str, ...], what: str) -> No
     if odd.any():
         row, label = (int(place) for place in np.argwhere(odd)[0])
         raise DataError(
-            f"{what}: label {names[label]!r} of row {row} is {values[row, label]}; "
+            f"{what}: label {names[label]!r} of {row_name(row)} is {values[row, label]}; "
             "a label is 0, 1, or NaN where unknown"
         )
 
@@ -196,6 +198,6 @@ def _check_indices(values: NDArray[Any], names: tuple[str, ...], what: str) -> N
     if outside.any():
         row = int(np.argmax(outside))
         raise DataError(
-            f"{what} {values[row]} of row {row} is outside 0 to {len(names) - 1} "
+            f"{what} {values[row]} of {row_name(row)} is outside 0 to {len(names) - 1} "
             f"(such rows: {int(outside.sum()):,}; the names are {listing(names)})"
         )

@@ -72,10 +72,10 @@ class KnownColumn:
             found = levels[codes[first]][:40]
             cure = "mend the cell, or empty it if nothing is known" if self.may_be_empty else "mend the cell"
 
-            def say(row: int, count: int, of: int) -> str:
+            def say(where: str, count: int, of: int) -> str:
                 return (
                     f"column {self.name!r} held {'dates' if self.dates else 'numbers'} in training, but holds "
-                    f"{found!r} in row {row}, counting from 0 (such rows: {count:,}); {cure}"
+                    f"{found!r} in {where} (such rows: {count:,}); {cure}"
                 )
 
             raise RowError(say, row=first, count=int(odd[codes].sum()), of=len(codes), column=self.name)
