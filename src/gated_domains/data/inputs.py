@@ -47,6 +47,10 @@ class Inputs(ABC):
     def take(self, rows: Rows) -> Inputs:
         """Some of the samples, in the order asked for."""
 
+    def decided_on(self, rows: Rows) -> Inputs:
+        """The same samples, with all that was found out about them from data found out from these rows alone."""
+        return self
+
     def describe(self) -> str:
         """A few words for people: ``images, 32 x 32, RGB``."""
         return self.kind

@@ -127,7 +127,7 @@ def schema_of(dataset: DomainDataset, encoding: Encoding) -> Schema:
     numbers = [column for column in columns if isinstance(column, Numbers)]
     return Schema(
         encoding=encoding,
-        class_names=dataset.class_names,
+        class_names=dataset.answers,
         label_names=dataset.label_names,
         reading=dataset.reading or Reading(),
         dates=tuple(column.name for column in numbers if column.dates),

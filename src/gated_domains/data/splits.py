@@ -325,7 +325,9 @@ def _drawn(dataset: DomainDataset, usable: _Mask, ties: list[Rows], share: float
         drawn = np.zeros(len(dataset), np.bool_)
         drawn[usable] = draw(one, one, ties=bound, names=("",), share=share, seed=seed)
         return drawn
-    labels = np.zeros_like(domains) if dataset.class_names is None else dataset.targets[usable].astype(np.int64)
+    # A class that held-out rows alone have must not change what is drawn.
+    targets = dataset.with_classes_of(np.flatnonzero(usable)).targets[usable]
+    labels = np.zeros_like(domains) if dataset.class_names is None else targets.astype(np.int64)
     bound = [tie[usable] for tie in ties]
     drawn = np.zeros(len(dataset), np.bool_)
     drawn[usable] = draw(domains, labels, ties=bound, names=dataset.domain_names, share=share, seed=seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,21 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, RowError, did_you_mean, listing, row_name
+from gated_domains.data.errors import DataError, RowError, did_you_mean, listing
 from gated_domains.data.labels import as_domains, as_targets
-from gated_domains.data.readers.cells import (
-    as_days,
-    as_levels,
-    as_numbers,
-    is_date,
-    is_number,
-    kept_values,
-    number,
-    plain_values,
-)
+from gated_domains.data.readers.cells import kept_values, plain_values
+from gated_domains.data.readers.deciding import Cells, ReadTable
 from gated_domains.data.readers.reading import Reading
-from gated_domains.data.readers.table_files import CODE, read_table_file, values_named
-from gated_domains.data.tables import Categories, Column, Numbers, Table, likely_domains
+from gated_domains.data.readers.table_files import (
+    PARQUET_SUFFIXES,
+    CsvForm,
+    bare_suffix,
+    read_table_file,
+    values_named,
+)
+from gated_domains.data.tables import Column, likely_domains
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,12 +35,6 @@ OPTIONS = (
 )
 """What may be said of a table."""
 _TARGET_NAMES = ("target", "label", "y", "class")
-_SMILES = re.compile(r"[A-Za-z0-9@+\-\[\]()=#$:/\\.%*]+")
-_IDENTIFIER_ROWS = 20
-_TEXT_LETTERS, _TEXT_WORDS = 60, 6
-_FEW_ODD = 0.1  # of the cells of a column of numbers
-_IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?id)|.*(Id|ID)")
-_ROW_LABEL = re.compile(r"column 0|Unnamed: 0|index")  # pandas writes one before the first column unless told not to
 
 
 def read_table(path: Path, reading: Reading) -> DomainDataset:
@@ -66,20 +57,23 @@ def _from_columns(path: Path, table: pa.Table, reading: Reading) -> DomainDatase
         targets, class_names = targets_in(table, target, reading, notes)
         domains, domain_names = domains_in(table, reading.domain)
         metadata = metadata_in(table, reading)
-        columns = []
-        for name in table.column_names:
-            if name in {target, reading.domain, *reading.drop, *metadata}:
-                continue
-            column = _column(name, table.column(name), categorical=name in reading.categorical, notes=notes)
-            if column is not None:
-                columns.append(column)
+        form = None if bare_suffix(path) in PARQUET_SUFFIXES else CsvForm.found(path, text=())
+        inputs = ReadTable.of(
+            [
+                Cells.of(name, table.column(name), categorical=name in reading.categorical, form=form)
+                for name in table.column_names
+                if name not in {target, reading.domain, *reading.drop, *metadata}
+            ]
+        )
+        notes += inputs.about.values()
         if reading.domain is None:
-            notes += _domain_notes(columns, reading.categorical)
+            notes += _domain_notes(inputs.columns, reading.categorical)
         return DomainDataset(
             name=path.name,
-            inputs=_table(columns, notes),
+            inputs=inputs,
             targets=targets,
             class_names=class_names,
+            classes_found=reading.positive is None,
             domains=domains,
             domain_names=domain_names,
             metadata=metadata,
@@ -142,13 +136,6 @@ def _domain_notes(columns: Sequence[Column], kept: Collection[str]) -> Iterator[
             )
 
 
-def _table(columns: list[Column], notes: list[str]) -> Table:
-    if not columns:
-        why = "; ".join(["no column is left to learn from, besides the target and the domain", *notes])
-        raise DataError(why)
-    return Table(columns)
-
-
 def domains_in(table: pa.Table, name: str | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     """The domains in the column of this name, if one is named."""
     if name is None:
@@ -203,82 +190,3 @@ def check_names(names: list[str], target: str, reading: Reading, inputs: Mapping
             if name in taken:
                 raise DataError(f"column {name!r} is named by {taken[name]} and by {option}; it can have one part only")
             taken[name] = option
-
-
-def _column(name: str, values: pa.ChunkedArray, *, categorical: bool, notes: list[str]) -> Column | None:
-    """The column as inputs, or None with a note where it cannot help on a new domain."""
-    if values.type == "null":
-        notes.append(f"column {name!r} is empty and is left out")
-        return None
-    if is_date(values.type) and not categorical:
-        notes.append(f"column {name!r} holds dates; a model sees them as days since 1970")
-        return Numbers(name, as_days(values), dates=True)
-    if is_number(values.type) and not categorical:
-        numbers = Numbers(name, as_numbers(values))
-        if _is_identifier(name, numbers.values):
-            notes.append(
-                f"column {name!r} has a new whole number for each row; it is taken for an identifier and left out"
-            )
-            return None
-        return numbers
-    codes, levels = as_levels(values, name)
-    if not categorical:
-        mended = _mostly_numbers(name, codes, levels, notes)
-        if mended is not None:
-            return mended
-        _refuse_text(name, codes, levels)
-        if len(codes) >= _IDENTIFIER_ROWS and 2 * len(levels) > len(codes):
-            notes.append(f"column {name!r} has {len(levels):,} different values in {len(codes):,} rows; it is taken "
-                         "for an identifier and left out")  # fmt: skip
-            return None
-    return Categories(name, codes, levels)
-
-
-def _mostly_numbers(name: str, codes: NDArray[np.int32], levels: tuple[str, ...], notes: list[str]) -> Numbers | None:
-    """A column of numbers with a few cells that are none ("unknown", a slip), which count as missing, with a note."""
-    if any(CODE.fullmatch(level) for level in levels):
-        return None
-    parsed = np.array([*(number(level) for level in levels), np.nan])
-    values = parsed[codes]
-    odd = np.isnan(values) & (codes >= 0)
-    if not (codes >= 0).any() or odd.sum() > _FEW_ODD * (codes >= 0).sum():
-        return None
-    row = int(np.argmax(odd))
-    notes.append(
-        f"column {name!r} holds numbers, but {int(odd.sum()):,} cells are none (the first, in {row_name(row)}, is "
-        f"{levels[codes[row]][:40]!r}) and count as missing; --categorical {name} takes all of them for names"
-    )
-    return Numbers(name, values, words=tuple(np.array(levels, object)[np.unique(codes[odd])]))
-
-
-def _is_identifier(name: str, values: NDArray[np.float64]) -> bool:
-    """Whether these are whole numbers that only tell rows apart, by their name and by being all different."""
-    if len(values) < 2 or np.isnan(values).any() or (values != np.round(values)).any():
-        return False
-    if _ROW_LABEL.fullmatch(name):
-        return bool((np.diff(values) == 1).all())
-    return _IDENTIFIER.fullmatch(name) is not None and len(np.unique(values)) == len(values)
-
-
-def _refuse_text(name: str, codes: NDArray[np.int32], levels: tuple[str, ...]) -> None:
-    """Text and molecules are read by other means than columns of names: say by which."""
-    known = max(1, int((codes >= 0).sum()))
-    if known < 2 or len(levels) < 2:
-        return
-    mostly_new = 2 * len(levels) > known
-    sample = levels[:: max(1, len(levels) // 500)]
-    letters, words = np.mean([len(level) for level in sample]), np.mean([level.count(" ") + 1 for level in sample])
-    drop = f"or leave the column out (--drop {name})"
-    like_smiles = mostly_new and all(_SMILES.fullmatch(level) for level in sample) and letters > 8
-    if (mostly_new and name.casefold() in ("smiles", "smile")) or (
-        like_smiles and any("(" in level or "=" in level for level in sample)
-    ):
-        raise DataError(
-            f"column {name!r} holds molecules (SMILES, such as {sample[0][:40]!r}); name it with --smiles {name} to "
-            f"learn from them, {drop}"
-        )
-    if (mostly_new and letters > _TEXT_LETTERS) or (words > _TEXT_WORDS and len(levels) >= _IDENTIFIER_ROWS):
-        raise DataError(
-            f"column {name!r} holds text (such as {sample[0][:40]!r}); name it with --text {name} to learn from it, "
-            f"{drop}"
-        )

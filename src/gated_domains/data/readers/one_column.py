@@ -119,6 +119,7 @@ def _dataset(path: Path, table: pa.Table, reading: Reading) -> DomainDataset:
             inputs=samples.inputs,
             targets=targets,
             class_names=class_names,
+            classes_found=reading.positive is None,
             domains=domains,
             domain_names=domain_names,
             metadata=metadata,

@@ -9,7 +9,7 @@ import io
 import lzma
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -214,6 +214,22 @@ class CsvForm:
                 column_types={**(types or {}), **dict.fromkeys(self.names, "string")},
             ),
         }
+
+    def typed(self, cells: Sequence[str]) -> pa.ChunkedArray:
+        """Cells of one column, of the type that Arrow finds in them."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        content = io.StringIO()
+        csv.writer(content, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([cell] for cell in cells)
+        quoted = content.getvalue()
+        table = arrow_csv.read_csv(
+            pa.BufferReader(quoted.encode()),
+            read_options=arrow_csv.ReadOptions(column_names=["cells"], block_size=max(_BLOCK, 2 * len(quoted))),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(decimal_point=self.decimal_point),
+        )
+        return table.column("cells")
 
 
 def _codes(head: bytes, encoding: str, separator: str) -> list[str]:
