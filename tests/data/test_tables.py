@@ -489,6 +489,15 @@ def test_rows_of_a_parquet_file_have_no_lines(tmp_path):
         from_columns(tmp_path, {"x": [1, float("inf"), 3], "y": [0, 1, 1], "site": ["a", "b", "b"]})
 
 
+@pytest.mark.parametrize(("repeats", "left_out"), [(1, True), (2, False)])
+def test_long_whole_numbers_that_are_all_different_are_an_identifier_whatever_their_name(tmp_path, repeats, left_out):
+    """As floats, neighbours of 18 digits are the same number."""
+    rows = "".join(f"{row},{123456789012340000 + row // repeats},{row % 2}\n" for row in range(40))
+    dataset = from_text(tmp_path, f"x,record,y\n{rows}", domain=None)
+    assert ("record" not in names(dataset)) == left_out
+    assert any("column 'record' has a new whole number for each row" in note for note in dataset.notes) == left_out
+
+
 # -- columns that look like domains ------------------------------------------------------------------------------------
 
 

@@ -185,7 +185,7 @@ def test_a_model_reads_new_molecules_as_it_was_trained(tmp_path, form):
     bare = read_like(tmp_path / "bare.csv", schema, targets=False, reading=Reading(smiles="molecule"))
     np.testing.assert_array_equal(bare.inputs.read(np.array([0])), data.inputs.read(np.array([6])))
     (tmp_path / "bad.csv").write_text("SMILES\nCCO\nC1CC\n")
-    with pytest.raises(DataError, match="row 2 holds 'C1CC'"):
+    with pytest.raises(DataError, match="row 2, line 3 of the file holds 'C1CC'"):
         read_like(tmp_path / "bad.csv", schema, targets=False)
 
 

@@ -327,7 +327,7 @@ def _plan(dataset: DomainDataset, findings: list[Finding], seed: int) -> Iterato
         splits = hold_outs(dataset, seed=seed) if dataset.domain_names else []
         # A vocabulary of tokens takes long to learn, and that of one hold-out tells as much as all of them.
         fitted = splits[:1] if dataset.inputs.kind == "tokens" else splits
-        encodings = [fit_encoding(dataset, split.train) for split in fitted]
+        encodings = [fit_encoding(dataset.decided_on(split.seen), split.train) for split in fitted]
         encoding = encodings[0] if encodings else fit_encoding(dataset, np.arange(len(dataset)))
     except DataError as error:
         findings.append(Finding("broken", f"a run would stop: {error}"))

@@ -49,6 +49,11 @@ class HoldOut:
     pooled: bool = False
     also: Mapping[str, Rows] = field(default_factory=dict)
 
+    @property
+    def seen(self) -> Rows:
+        """The rows that train or validate."""
+        return np.union1d(self.train, self.validation)
+
     def __post_init__(self) -> None:
         if not self.key:
             object.__setattr__(self, "key", "+".join(self.held_out))

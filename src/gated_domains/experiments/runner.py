@@ -150,7 +150,7 @@ class Runner:
             return self.dataset
         split = self.split(recipe)
         if split not in self._decided:
-            self._decided[split] = self.dataset.decided_on(np.union1d(split.train, split.validation))
+            self._decided[split] = self.dataset.decided_on(split.seen)
         return self._decided[split]
 
     def known(self, recipe: Recipe) -> tuple[DomainDataset, HoldOut]:
