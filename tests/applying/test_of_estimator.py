@@ -146,7 +146,7 @@ def test_a_file_without_the_columns_of_fit_is_refused_by_name(folder, rows, tmp_
     with pytest.raises(DataError, match=r"trained on are missing: chol.*Add them; none may be empty$"):
         read_like(tmp_path / "new.csv", EstimatorPredictor(folder).schema, targets=False)
     rows.assign(chol="high").to_csv(tmp_path / "new.csv", index=False)
-    with pytest.raises(DataError, match=r"'high' in row 0.*mend the cell$"):
+    with pytest.raises(DataError, match=r"'high' in row 1, line 2 .*mend the cell$"):
         read_like(tmp_path / "new.csv", EstimatorPredictor(folder).schema, targets=False)
 
 

@@ -194,7 +194,8 @@ def test_what_is_not_there_is_refused(run, command):
 
 def test_infinity_is_refused_by_column_and_row(run, table):
     table.write_text(table.read_text().replace("\n", "\ninf,1,a,0\n", 1))
-    assert_refused(run("data", "check", table, "--target", "num"), "column 'age', row 0", "inf", "--drop age")
+    refused = run("data", "check", table, "--target", "num")
+    assert_refused(refused, "column 'age', row 1, line 2 of the file", "inf", "--drop age")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,33 @@ def test_a_model_is_trained_from_data_and_the_result_is_printed_with_where_it_li
     assert lines[-1] == f"run: {run.path}"
 
 
+def test_a_column_that_looks_like_a_domain_is_named_where_no_domain_is():
+    done = call("train", "clinic.csv", "--target", "sick", "--method", "erm", *SHORT)
+    assert done.code == 0, done
+    assert done.out.startswith("ERM on clinic.csv, trained on all rows, seed 0\n")
+    assert "column 'site' looks like a domain (3 values)" in " ".join(done.out.split())
+    assert_refused(call("compare", "clinic.csv", "--target", "sick"), "--domain COLUMN", "'site' may be one")
+
+
+def test_rows_without_a_target_are_left_out_by_one_option():
+    path = Path("clinic.csv")
+    header, *rows = path.read_text().splitlines()
+    place = header.split(",").index("sick")
+    cells = [row.split(",") for row in rows]
+    for row in cells[:3]:
+        row[place] = ""
+    path.write_text("\n".join([header, *map(",".join, cells)]) + "\n")
+    assert_refused(train("--method", "erm"), "row 1, line 2 of the file", "such rows: 3", "--drop-missing-target")
+    done = train("--method", "erm", "--drop-missing-target")
+    assert done.code == 0, done
+    assert f"3 of {len(cells):,} rows have no target ('sick') and are left out" in " ".join(done.out.split())
+    evaluated = call("evaluate", only_run().path, "clinic.csv")
+    assert evaluated.code == 0, evaluated
+    predicted = call("predict", only_run().path, "clinic.csv", "--out", "said.csv")
+    assert predicted.code == 0, predicted
+    assert len(Path("said.csv").read_text().splitlines()) == 1 + len(cells)
+
+
 def shown(scores: dict[str, Any], name: str) -> list[str]:
     return [f"{100 * scores['by_domain'][name]:.1f}"]
 

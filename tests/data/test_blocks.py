@@ -151,13 +151,13 @@ def test_a_column_that_turns_out_to_be_something_else_far_down_is_read_as_that_f
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({3: "x,m,2020-01-01,1,a", 17: "y,m,2020-01-01,1,a"}, r"'x' in row 3, counting from 0 .such rows: 2"),
+        ({3: "x,m,2020-01-01,1,a", 17: "y,m,2020-01-01,1,a"}, r"'x' in row 4, line 5 of the file .such rows: 2"),
         (
             {4: "1,m,soon,1,a", 20: "x,m,2020-01-01,1,a"},
-            r"column 'age' .* 'x' in row 20, counting from 0 .such rows: 1",
+            r"column 'age' .* 'x' in row 21, line 22 of the file .such rows: 1",
         ),
-        ({21: "inf,m,2020-01-01,1,a", 23: "inf,m,2020-01-01,1,a"}, r"'age', row 21 .* is inf .such rows: 2"),
-        ({2: "inf,m,2020-01-01,1,a", 23: "x,m,2020-01-01,1,a"}, r"'x' in row 23"),
+        ({21: "inf,m,2020-01-01,1,a", 23: "inf,m,2020-01-01,1,a"}, r"'age', row 22, line 23 .* is inf .such rows: 2"),
+        ({2: "inf,m,2020-01-01,1,a", 23: "x,m,2020-01-01,1,a"}, r"'x' in row 24, line 25"),
         ({19: "1,m"}, r"Row #21: Expected 5 columns, got 2"),
     ],
 )
@@ -173,7 +173,7 @@ def test_no_part_is_given_after_a_fault_and_all_before_it_are(tmp_path, schema):
     path = tmp_path / "new.csv"
     path.write_bytes(lines([*GOOD[:9], "x,m,2020-01-01,1,a", *GOOD[10:]]))
     given: list[int] = []
-    with pytest.raises(DataError, match="row 9"):
+    with pytest.raises(DataError, match="row 10"):
         given.extend(len(part) for part in blocks_like(path, schema, rows=4))
     assert given == [4, 4]
 

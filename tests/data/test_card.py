@@ -86,7 +86,7 @@ def test_a_card_for_images_gives_their_size(folder):
 
 
 def test_a_single_note_needs_no_list(folder):
-    assert load_data(card(folder, "path: data/heart.csv\ntarget: num\nnotes: beware")).notes == ("beware",)
+    assert load_data(card(folder, "path: data/heart.csv\ntarget: num\nnotes: beware")).notes[0] == "beware"
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_copies_across_domains_are_a_leak(tmp_path):
     values[70] = values[3]
     report = from_arrays(tmp_path, **clean(X=values))
     text = found(report, "the same in two or more domains")
-    assert text.startswith("samples that are the same in two or more domains: 1 (row 3 of a and row 70 of c); a leak")
+    assert text.startswith("samples that are the same in two or more domains: 1 (row 4 of a and row 71 of c); a leak")
     assert found(report, "same inputs as an earlier one").endswith(": 1")
     assert "left out as copies of these: 1" in report.plan[2]
 

@@ -118,7 +118,7 @@ def test_columns_that_are_missing_are_named(tmp_path):
 
 
 def test_names_in_a_column_of_numbers_are_refused_with_their_row(tmp_path):
-    with pytest.raises(DataError, match="column 'site' held numbers in training, but holds 'basel' in row 0"):
+    with pytest.raises(DataError, match="column 'site' held numbers in training, but holds 'basel' in row 1"):
         read_like(write(tmp_path / "new.csv"), of_columns("age", "site"), targets=False)
 
 
@@ -165,7 +165,7 @@ def test_columns_that_are_named_otherwise_are_no_inputs(tmp_path):
 
 
 def test_a_number_that_is_missing_among_features_is_refused_by_name(tmp_path):
-    with pytest.raises(DataError, match="row 1, column 'chol' holds nan: not a finite number"):
+    with pytest.raises(DataError, match="row 2, line 3 of the file, column 'chol' holds nan: not a finite number"):
         read_like(write(tmp_path / "new.csv"), of_width(3), targets=False)
 
 

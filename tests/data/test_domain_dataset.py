@@ -117,7 +117,7 @@ def test_the_task_can_be_chosen():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([[1, 2], [3, float("nan")]], "row 1, column 1 holds nan"),
+        ([[1, 2], [3, float("nan")]], "row 2, column 1 holds nan"),
         (np.array([["a"], ["b"]]), "features must be numbers, got <U1"),
         (np.array([[None], [1]]), "features must be numbers, got object"),
         ([1.0, 2.0], r"features must have shape \(rows, features\)"),
@@ -142,15 +142,15 @@ def test_inputs_that_are_no_numbers_are_refused(values, message):
         ({"official_test": np.zeros(3, bool)}, "6 inputs but 3 official_test"),
         (
             {"targets": np.array([0, 1, 3, 0, -1, 0])},
-            r"label 3 of row 2 is outside 0 to 2 \(such rows: 2;.*cat, dog, cow",
+            r"label 3 of row 3 is outside 0 to 2 \(such rows: 2;.*cat, dog, cow",
         ),
         ({"targets": np.arange(6.0)}, "labels must be one whole number a row, got float64"),
         ({"targets": np.zeros((6, 2), int)}, r"labels must be one whole number a row, got int64 of shape \(6, 2\)"),
-        ({"domains": np.array([0, 0, 0, 0, 0, 2])}, "domain 2 of row 5 is outside 0 to 1"),
+        ({"domains": np.array([0, 0, 0, 0, 0, 2])}, "domain 2 of row 6 is outside 0 to 1"),
         ({"domain_names": ("day", "day")}, "two domains are called 'day'; give each its own name"),
         ({"class_names": ("cat", "cat", "cow")}, "two classes are called 'cat'; give each its own name"),
-        ({"class_names": None, "targets": np.array([0, 1, np.nan, 2, 3, 4])}, "the target of row 2 is nan"),
-        ({"class_names": None, "targets": np.array([0, 1, 2, 2, -np.inf, 4])}, "the target of row 4 is -inf"),
+        ({"class_names": None, "targets": np.array([0, 1, np.nan, 2, 3, 4])}, "the target of row 3 is nan"),
+        ({"class_names": None, "targets": np.array([0, 1, 2, 2, -np.inf, 4])}, "the target of row 5 is -inf"),
         ({"class_names": None, "targets": np.array(list("abcdef"))}, "targets must be one number a row, got <U1"),
         ({"class_names": None, "targets": np.zeros((6, 2))}, r"targets must be one number a row, got .*\(6, 2\)"),
         ({"inputs": Features(VALUES[:0])}, "there are no samples"),
@@ -178,7 +178,7 @@ def test_a_value_that_is_not_finite_is_found_in_a_later_piece(monkeypatch):
     monkeypatch.setattr(inputs_module, "_CHUNK", 64)
     values = np.zeros((100, 2))
     values[83, 1] = np.inf
-    with pytest.raises(DataError, match="row 83, column 1 holds inf"):
+    with pytest.raises(DataError, match="row 84, column 1 holds inf"):
         Features(values)
 
 

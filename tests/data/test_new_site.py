@@ -171,13 +171,13 @@ def test_a_missing_column_is_named_with_what_is_there(tmp_path, schema):
 @pytest.mark.parametrize("targets", [True, False])
 def test_text_among_numbers_is_named_with_its_row(tmp_path, schema, targets):
     path = write(tmp_path / "new.csv", with_cell(5, "chol", "abc"))
-    with pytest.raises(DataError, match="column 'chol' held numbers in training, but holds 'abc' in row 5"):
+    with pytest.raises(DataError, match="column 'chol' held numbers in training, but holds 'abc' in row 6, line 7"):
         read_like(path, schema, targets=targets)
 
 
 def test_text_among_numbers_is_found_however_long_the_table(tmp_path, schema):
     rows = [*ROWS * 50, with_cell(0, "age", "abc")[0]]
-    with pytest.raises(DataError, match=r"column 'age' .* 'abc' in row 400"):
+    with pytest.raises(DataError, match=r"column 'age' .* 'abc' in row 401"):
         read_like(write(tmp_path / "new.csv", rows), schema, targets=False)
 
 
@@ -191,13 +191,13 @@ def test_words_that_counted_as_missing_in_training_do_so_again(tmp_path):
         encoded(read_like(write(tmp_path / "new.csv", [("unknown", 1)], ("x", "y")), schema, targets=False), schema),
         encoded(table, schema)[-1:],
     )
-    with pytest.raises(DataError, match="'x' held numbers in training, but holds 'unknwon' in row 1"):
+    with pytest.raises(DataError, match="'x' held numbers in training, but holds 'unknwon' in row 2"):
         read_like(write(tmp_path / "new.csv", [(1, 1), ("unknwon", 1)], ("x", "y")), schema, targets=False)
 
 
 @pytest.mark.parametrize("bad", ["inf", "1e999"])
 def test_an_infinite_number_is_refused_as_in_training(tmp_path, schema, bad):
-    with pytest.raises(DataError, match=r"column 'age', row 3 .counting from 0. is inf"):
+    with pytest.raises(DataError, match=r"column 'age', row 4, line 5 of the file, is inf"):
         read_like(write(tmp_path / "new.csv", with_cell(3, "age", bad)), schema, targets=False)
 
 
@@ -265,16 +265,16 @@ def test_dates_are_dates_again(tmp_path):
         np.testing.assert_array_equal(encoded(read_like(path, schema, targets=False), schema), encoded(table, schema))
     empty = read_like(write(tmp_path / "new.csv", [("", 1), ("", 0)], ("seen", "y")), schema, targets=False)
     assert empty.inputs.columns[0].missing.all()
-    with pytest.raises(DataError, match="column 'seen' held dates in training, but holds '19724' in row 0"):
+    with pytest.raises(DataError, match="column 'seen' held dates in training, but holds '19724' in row 1"):
         read_like(write(tmp_path / "new.csv", [(19724, 1), (19725, 0)], ("seen", "y")), schema, targets=False)
     for wrong in ("19724", "May"):
         path = write(tmp_path / "new.csv", [("2024-01-02", 1), (wrong, 0)], ("seen", "y"))
-        with pytest.raises(DataError, match=f"column 'seen' held dates in training, but holds '{wrong}' in row 1"):
+        with pytest.raises(DataError, match=f"column 'seen' held dates in training, but holds '{wrong}' in row 2"):
             read_like(path, schema, targets=False)
 
 
 def test_numbers_do_not_become_dates(tmp_path, schema):
-    with pytest.raises(DataError, match="'age' held numbers in training, but holds '2024-01-02' in row 0"):
+    with pytest.raises(DataError, match="'age' held numbers in training, but holds '2024-01-02' in row 1"):
         read_like(write(tmp_path / "new.csv", with_column("age", ["2024-01-02"] * 8)), schema, targets=False)
 
 
@@ -300,7 +300,7 @@ def test_a_name_is_known_by_its_form_first_and_then_by_its_value(written, known,
 
 def test_a_class_that_training_never_had_is_named_with_its_row(tmp_path, schema):
     path = write(tmp_path / "new.csv", with_cell(6, "num", 3))
-    with pytest.raises(DataError, match=r"target 'num' of row 6 is '3', which training never had \(such rows: 1\)"):
+    with pytest.raises(DataError, match=r"row 7, line 8 of the file is '3', which training never had \(such rows: 1\)"):
         read_like(path, schema, targets=True)
     assert read_like(path, schema, targets=False).targets is None
 
@@ -315,13 +315,13 @@ def test_a_class_may_have_an_or_in_its_name():
     names = ("left or right", "no or yes or so")
     values = np.array(["left or right", "yes or so", "no"])
     assert targets_like(values, names, joined=True).tolist() == [0, 1, 1]
-    with pytest.raises(DataError, match="of row 1 is 'no'"):
+    with pytest.raises(DataError, match="of row 2 is 'no'"):
         targets_like(values[[0, 2]], names)
 
 
 def test_an_empty_target_is_named_where_the_model_is_scored(tmp_path, schema):
     path = write(tmp_path / "new.csv", with_cell(4, "num", "?"))
-    with pytest.raises(DataError, match=r"column 'num', the target, is empty .* in row 4"):
+    with pytest.raises(DataError, match=r"column 'num', the target, is empty .* in row 5, line 6 of the file"):
         read_like(path, schema, targets=True)
 
 
@@ -372,7 +372,7 @@ def test_a_domain_with_holes_is_passed_over_to_predict_and_refused_to_score(tmp_
     new = read_like(path, schema, targets=False)
     assert new.domains is None
     assert "'hospital', the domain, is empty in 1 of 8 rows" in new.notes[0]
-    with pytest.raises(DataError, match="domain 'hospital' of row 0"):
+    with pytest.raises(DataError, match="domain 'hospital' of row 1"):
         read_like(path, schema, targets=True)
     empty = read_like(write(path, with_column("hospital", [""] * 8)), schema, targets=True)
     assert empty.domains is None
@@ -385,7 +385,7 @@ def test_a_number_to_predict_is_read_as_a_number(tmp_path):
     new = read_like(write(tmp_path / "new.csv", [(1, 3), (2, 4)], ("x", "y")), schema, targets=True)
     assert new.targets.tolist() == [3.0, 4.0]
     assert new.targets.dtype == np.float32
-    with pytest.raises(DataError, match="'y' held numbers in training, but holds 'much' in row 1"):
+    with pytest.raises(DataError, match="'y' held numbers in training, but holds 'much' in row 2"):
         read_like(write(tmp_path / "new.csv", [(1, 3), (2, "much")], ("x", "y")), schema, targets=True)
     with pytest.raises(DataError, match="'y', the target, is empty"):
         read_like(write(tmp_path / "new.csv", [(1, 3), (2, "")], ("x", "y")), schema, targets=True)
@@ -468,13 +468,13 @@ def test_the_arrays_of_training_read_as_they_did_in_training(tmp_path, vectors):
     [
         ({"X": X[:, :3]}, False, "features, 3 numbers each, but the model was trained on features, 4 numbers each"),
         ({"X": np.zeros((2, 4, 4), np.uint8)}, False, "holds images, but the model was trained on vectors"),
-        ({"X": np.full((2, 4), np.nan)}, False, "row 0, column 0 holds nan: not a finite number"),
+        ({"X": np.full((2, 4), np.nan)}, False, "row 1, column 0 holds nan: not a finite number"),
         ({"X": X[:0]}, False, "there are no samples"),
         ({"Z": X}, False, "no inputs among"),
         ({"X": X}, True, "no labels among X"),
         ({"X": X, "y": ["cat"] * 5}, True, "6 inputs but 5 targets"),
-        ({"X": X, "y": np.zeros(6)}, True, "the target of row 0 is '0', which training never had"),
-        ({"X": X, "y": ["cat"] * 5 + ["cow"]}, True, "the target of row 5 is 'cow', which training never had"),
+        ({"X": X, "y": np.zeros(6)}, True, "the target of row 1 is '0', which training never had"),
+        ({"X": X, "y": ["cat"] * 5 + ["cow"]}, True, "the target of row 6 is 'cow', which training never had"),
         ({"X": X, "y": ["cat"] * 5 + ["d0g"]}, True, "did you mean 'dog'"),
         ({"X": X, "domain": [0, 1]}, False, "6 inputs but 2 domains"),
     ],
@@ -506,7 +506,7 @@ def test_a_number_to_predict_needs_numbers(tmp_path):
     schema = trained_on(load_data(tmp_path / "train.npz"))
     assert read_like(tmp_path / "train.npz", schema, targets=True).targets.tolist() == [0, 0.25, 0.5, 0.75, 1, 1.25]
     np.savez(tmp_path / "new.npz", X=X, y=["much"] * 6)
-    with pytest.raises(DataError, match="the target of row 0 is 'much', but the model predicts a number"):
+    with pytest.raises(DataError, match="the target of row 1 is 'much', but the model predicts a number"):
         read_like(tmp_path / "new.npz", schema, targets=True)
 
 

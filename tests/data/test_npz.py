@@ -99,7 +99,7 @@ def test_positive_classes_are_named_by_their_class_names(tmp_path):
 
 def test_labels_outside_the_class_names_are_named_by_their_row(tmp_path):
     path = saved(tmp_path / "d.npz", X=VALUES, y=np.array([0, 1, 7, 0, 1, 0]), class_names=["cat", "dog"])
-    with pytest.raises(DataError, match=r"d.npz: label 7 of row 2 is outside 0 to 1 \(such rows: 1;.*cat, dog"):
+    with pytest.raises(DataError, match=r"d.npz: label 7 of row 3 is outside 0 to 1 \(such rows: 1;.*cat, dog"):
         load_data(path)
     with pytest.raises(DataError, match="outside 0 to 1"):
         load_data(path, Reading(positive=("dog",)))
@@ -108,7 +108,7 @@ def test_labels_outside_the_class_names_are_named_by_their_row(tmp_path):
 def test_negative_domains_are_named_by_their_row(tmp_path):
     where = np.array([0, 1, 0, -1, -1, 0])
     path = saved(tmp_path / "d.npz", X=VALUES, y=LABELS, domain=where, domain_names=["l", "r"])
-    with pytest.raises(DataError, match=r"domain -1 of row 3 is outside 0 to 1 \(such rows: 2"):
+    with pytest.raises(DataError, match=r"domain -1 of row 4 is outside 0 to 1 \(such rows: 2"):
         load_data(path)
 
 
@@ -157,14 +157,14 @@ def test_numbers_of_every_kind_are_features(tmp_path, dtype):
 def test_a_feature_that_is_not_finite_is_named_by_row_and_column(tmp_path, bad):
     values = VALUES.copy()
     values[4, 2] = bad
-    with pytest.raises(DataError, match=rf"d.npz: row 4, column 2 holds {bad}: not a finite number; clean it"):
+    with pytest.raises(DataError, match=rf"d.npz: row 5, column 2 holds {bad}: not a finite number; clean it"):
         load_data(saved(tmp_path / "d.npz", X=values, y=LABELS))
 
 
 def test_a_feature_too_large_for_float32_is_named(tmp_path):
     values = VALUES.astype(np.float64)
     values[1, 0] = 1e39
-    with pytest.raises(DataError, match=r"row 1, column 0 holds 1e\+39: a number that float32 cannot hold"):
+    with pytest.raises(DataError, match=r"row 2, column 0 holds 1e\+39: a number that float32 cannot hold"):
         load_data(saved(tmp_path / "d.npz", X=values, y=LABELS))
 
 
@@ -176,11 +176,11 @@ def test_a_feature_too_large_for_float32_is_named(tmp_path):
         ({"y": LABELS[:5]}, r"6 inputs but 5 targets; there must be one for each"),
         ({"domain": SITES[:2]}, r"6 inputs but 2 domains"),
         ({"y": np.zeros(6, int)}, r"every row has the same target, '0'; there is nothing to learn"),
-        ({"y": np.array([0, 1, np.nan, 0, 1, 2])}, r"the target of row 2 is nan \(such rows: 1 of 6\)"),
+        ({"y": np.array([0, 1, np.nan, 0, 1, 2])}, r"the target of row 3 is nan \(such rows: 1 of 6\)"),
         ({"y": np.ones((6, 2))}, r"target must be one value a row, got shape \(6, 2\)"),
         ({"y": np.array(3)}, r"target must be one value a row, got shape \(\)"),
         ({"y": np.ones(6, complex)}, r"target must be numbers or text, got complex128"),
-        ({"domain": np.array(["a", "", "b", "a", "b", "a"])}, r"the domain of row 1 is empty"),
+        ({"domain": np.array(["a", "", "b", "a", "b", "a"])}, r"the domain of row 2 is empty"),
         ({"X": VALUES[:0], "y": LABELS[:0], "domain": SITES[:0]}, r"there are no samples|nothing to learn"),
         ({"X": VALUES[:, :0]}, r"features must have shape \(rows, features\), got \(6, 0\)"),
         ({"X": VALUES[0]}, r"features must have shape \(rows, features\), got \(3,\)"),

@@ -151,8 +151,8 @@ def test_what_is_predicted_and_in_how_many_numbers():
         (np.zeros((180, 2), np.float32), r"must be floats of shape \(rows, 3\), got float32 of shape \(180, 2\)"),
         (np.zeros(180, np.float32), r"shape \(180,\)"),
         (np.zeros((180, 3), np.int64), "got int64"),
-        (np.full((180, 3), 0.5, np.float32), "label 'toxic' of row 0 is 0.5; a label is 0, 1, or NaN where unknown"),
-        (np.full((180, 3), np.inf, np.float32), "label 'toxic' of row 0 is inf"),
+        (np.full((180, 3), 0.5, np.float32), "label 'toxic' of row 1 is 0.5; a label is 0, 1, or NaN where unknown"),
+        (np.full((180, 3), np.inf, np.float32), "label 'toxic' of row 1 is inf"),
     ],
 )  # fmt: skip
 def test_targets_that_are_no_labels_are_refused(targets: np.ndarray, message: str):

@@ -120,7 +120,7 @@ def test_two_molecules_with_one_fingerprint_are_no_copies():
 
 
 def test_what_is_no_bit_is_refused():
-    with pytest.raises(DataError, match="row 1 holds 3"):
+    with pytest.raises(DataError, match="row 2 holds 3"):
         Bits(np.array([[0, 1], [3, 0]], np.uint8))
     with pytest.raises(DataError, match="got float64"):
         Bits(np.zeros((2, 2)))

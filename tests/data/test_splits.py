@@ -566,7 +566,7 @@ def test_a_column_to_keep_together_that_is_not_there_is_refused_with_the_nearest
     ],
 )
 def test_a_missing_group_is_refused_with_its_row(column):
-    with pytest.raises(DataError, match=r"row 1 .*patient.*249"):
+    with pytest.raises(DataError, match=r"row 2 .*patient.*249"):
         hold_outs(data(FIVE, metadata={"patient": column}), keep_together="patient")
 
 

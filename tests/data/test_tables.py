@@ -26,6 +26,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers import table_files
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.tables import Categories, Numbers, Table
+from gated_domains.settings import to_yaml
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 needs_real_data = pytest.mark.skipif(not REAL.is_dir(), reason="real data (../shared/data) are not here")
@@ -51,6 +52,13 @@ def from_text(tmp_path: Path, text: str, **said: object) -> DomainDataset:
     path = tmp_path / "table.csv"
     path.write_text(text, "utf-8", newline="")
     return load(path, **said)
+
+
+def from_card(tmp_path: Path, content: str, **said: object) -> DomainDataset:
+    (tmp_path / "table.csv").write_text(content)
+    card = tmp_path / "card.yaml"
+    card.write_text(to_yaml({"path": "table.csv", **said}))
+    return load_data(card)
 
 
 def from_columns(tmp_path: Path, columns: dict[str, object], **said: object) -> DomainDataset:
@@ -221,9 +229,7 @@ def test_words_late_in_a_column_of_numbers_are_missing_numbers_and_said(tmp_path
     data = from_text(tmp_path, written([("x", "y", "site"), *rows]))
     np.testing.assert_array_equal(column(data, "x").values, [*(place % 5 for place in range(2_000)), np.nan])
     (note,) = data.notes
-    assert (
-        "column 'x' holds numbers, but 1 cells are none (the first, in row 2000 counting from 0, is 'unknown')" in note
-    )
+    assert "column 'x' holds numbers, but 1 cells are none (such as 'unknown')" in note
     named = from_text(tmp_path, written([("x", "y", "site"), *rows]), categorical=("x",))
     found = column(named, "x")
     assert [found.levels[code] for code in found.values] == cells
@@ -431,24 +437,123 @@ def test_words_are_no_quantity(tmp_path):
 
 @pytest.mark.parametrize("empty", ["", "NA", "nan", "?", "None"])
 def test_an_empty_target_is_named_by_its_row(tmp_path, empty):
-    with pytest.raises(DataError, match=r"table.csv: .*'y'.* row 2, .*such rows: 2.*drop those rows or fill them in"):
+    with pytest.raises(DataError, match=r"table.csv: .*'y'.* row 3, line 4 .*such rows: 2 of .*--drop-missing-target"):
         from_text(tmp_path, f"x,site,y\n1,a,1\n2,b,0\n3,a,{empty}\n4,b,{empty}\n")
 
 
+@pytest.mark.parametrize("empty", ["", "NA", "?"])
+@pytest.mark.parametrize("reader", [from_text, from_card])
+def test_rows_without_a_target_are_left_out_where_that_is_asked_for(tmp_path, empty, reader):
+    rows = f"x,site,y\n1,a,1\n2,b,{empty}\n3,a,0\n4,b,{empty}\n5,b,1\n"
+    dataset = reader(tmp_path, rows, target="y", domain="site", drop_missing_target=True)
+    assert column(dataset, "x").values.tolist() == [1, 3, 5]
+    assert dataset.targets.tolist() == [1, 0, 1]
+    assert dataset.class_names == ("0", "1")
+    assert dataset.domains.tolist() == [0, 0, 1]
+    assert "2 of 5 rows have no target ('y') and are left out" in dataset.notes
+
+
+def test_rows_of_texts_without_a_target_are_left_out_too(tmp_path):
+    rows = "t,y\ngood,1\nfair,\nbad,0\n"
+    dataset = from_card(tmp_path, rows, target="y", drop_missing_target=True, text="t")
+    assert dataset.targets.tolist() == [1, 0]
+
+
+def test_a_target_without_any_value_is_refused_though_rows_may_be_dropped(tmp_path):
+    with pytest.raises(DataError, match="'y', the target, is empty in every row"):
+        from_text(tmp_path, "x,y\n1,\n2,\n", domain=None, drop_missing_target=True)
+
+
+def test_a_fault_below_dropped_rows_is_named_by_its_line_in_the_file(tmp_path):
+    with pytest.raises(DataError, match="column 'x', row 4, line 5 of the file, is inf"):
+        from_text(tmp_path, "x,y\n1,\n2,0\n3,\ninf,1\n5,1\n", domain=None, drop_missing_target=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('x,t,y\n1,"a\nb\nc",0\n2,d,1\ninf,e,1\n', 6),
+        ("x,t,y\n\n1,a,0\n\n2,d,1\ninf,e,1\n", 6),
+        ("x,t,y\r\n1,a,0\r\n2,d,1\r\ninf,e,1\r\n", 4),
+        ("x;t;y\n1;a,b;0\n2;d;1\ninf;e;1\n", 4),
+    ],
+    ids=["quoted line breaks", "empty lines", "Windows", "semicolons"],
+)
+def test_the_line_of_a_row_is_that_of_an_editor(tmp_path, text, line):
+    with pytest.raises(DataError, match=f"row 3, line {line} of the file, is inf"):
+        from_text(tmp_path, text, domain=None)
+
+
+def test_rows_of_a_parquet_file_have_no_lines(tmp_path):
+    with pytest.raises(DataError, match=r"'x', row 2, is inf"):
+        from_columns(tmp_path, {"x": [1, float("inf"), 3], "y": [0, 1, 1], "site": ["a", "b", "b"]})
+
+
+@pytest.mark.parametrize(("repeats", "left_out"), [(1, True), (2, False)])
+def test_long_whole_numbers_that_are_all_different_are_an_identifier_whatever_their_name(tmp_path, repeats, left_out):
+    """As floats, neighbours of 18 digits are the same number."""
+    rows = "".join(f"{row},{123456789012340000 + row // repeats},{row % 2}\n" for row in range(40))
+    dataset = from_text(tmp_path, f"x,record,y\n{rows}", domain=None)
+    assert ("record" not in names(dataset)) == left_out
+    assert any("column 'record' has a new whole number for each row" in note for note in dataset.notes) == left_out
+
+
+# -- columns that look like domains ------------------------------------------------------------------------------------
+
+
+def sites(name: str, values: list[object], **said: object) -> tuple[str, ...]:
+    """The notes of a table with such a column."""
+    rows = "".join(f"{place},{value},{place % 2}\n" for place, value in enumerate(values))
+    path = said.pop("folder")
+    assert isinstance(path, Path)
+    return from_text(path, f"x,{name},y\n{rows}", **{"domain": None, **said}).notes
+
+
+@pytest.mark.parametrize(
+    "name", ["hospital", "Site", "site_id", "recruiting centre", "camera", "subject no", "Clinics"]
+)
+@pytest.mark.parametrize("values", [["a", "b"] * 10, [1, 2] * 10])
+def test_an_input_that_looks_like_a_domain_is_noted_with_both_options(tmp_path, name, values):
+    (note,) = sites(name, values, folder=tmp_path)
+    assert note.startswith(f"column {name!r} looks like a domain (2 values)")
+    assert f"--domain {name}" in note
+    assert f"--categorical {name}" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("age", [30, 40] * 10, {}),
+        ("websites", ["a", "b"] * 10, {}),
+        ("site", ["a"] * 20, {}),
+        ("site", [0.5, 1.5] * 10, {}),
+        ("site", [1, 2, 3, 4] * 4, {}),
+        ("site", ["a", "b"] * 10, {"domain": "site"}),
+        ("site", ["a", "b"] * 10, {"categorical": ("site",)}),
+        ("site", ["a", "b"] * 10, {"drop": ("site",)}),
+    ],
+)
+def test_nothing_is_noted_of_other_columns_or_where_somebody_has_decided(tmp_path, name, values, said):
+    assert not any("looks like a domain" in note for note in sites(name, values, folder=tmp_path, **said))
+
+
 def test_an_infinite_target_is_named_by_its_row(tmp_path):
-    with pytest.raises(DataError, match=r"target 'y' of row 1 is inf"):
+    with pytest.raises(DataError, match=r"target 'y' of row 2, line 3 of the file is inf"):
         from_text(tmp_path, "x,site,y\n1,a,1.5\n2,b,inf\n3,a,2.5\n")
 
 
 def test_a_target_too_large_for_float32_is_named_by_its_row(tmp_path):
-    with pytest.raises(DataError, match=r"target 'y' of row 1 is 1e\+39"):
+    with pytest.raises(DataError, match=r"target 'y' of row 2, line 3 of the file is 1e\+39"):
         from_text(tmp_path, "x,site,y\n1,a,1.5\n2,b,1e39\n3,a,2.5\n")
 
 
 @pytest.mark.parametrize("sites", [("a", "", "b"), ("1", "", "2"), ("", "", "")], ids=["words", "numbers", "all"])
 def test_an_empty_domain_is_named_by_its_row(tmp_path, sites):
     rows = "".join(f"{place},{site},{place % 2}\n" for place, site in enumerate(sites))
-    with pytest.raises(DataError, match=r"domain 'site' of row [01] is (empty|nan).*drop those rows or fill them in"):
+    with pytest.raises(
+        DataError,
+        match=r"domain 'site' of row [12], line [23] of the file is (empty|nan).*drop those rows or fill them in",
+    ):
         from_text(tmp_path, "x,site,y\n" + rows)
 
 
@@ -475,7 +580,7 @@ def test_missing_values_are_known_by_all_their_names(tmp_path, missing):
 
 @pytest.mark.parametrize("infinite", ["inf", "-inf", "Infinity", "1e999"])
 def test_infinity_is_named_by_column_and_row(tmp_path, infinite):
-    with pytest.raises(DataError, match=r"table.csv: column 'dose', row 1 .*is -?inf .*--drop dose"):
+    with pytest.raises(DataError, match=r"table.csv: column 'dose', row 2, line 3 of the file, is -?inf .*--drop dose"):
         from_text(tmp_path, f"dose,site,y\n1.5,a,0\n{infinite},b,1\n2,a,1\n")
 
 
@@ -692,7 +797,7 @@ def test_a_list_as_target_or_domain_is_refused(tmp_path, part):
 
 
 def test_not_a_number_in_a_parquet_target_is_named(tmp_path):
-    with pytest.raises(DataError, match="target 'y' of row 1 is nan"):
+    with pytest.raises(DataError, match=r"column 'y', the target, is empty .* in row 2 "):
         from_columns(tmp_path, {"x": [1, 2, 3], "site": ["a", "b", "a"], "y": [0.5, float("nan"), 1.5]})
 
 

@@ -125,7 +125,7 @@ def half(path):
         (lambda folder: cut_rows(folder, "node-feat.csv.gz"), r"node-feat.csv.gz has .* rows instead of .* cut short"),
         (lambda folder: cut_rows(folder, "num-node-list.csv.gz"), r"has 39 molecules and num-edge-list.csv.gz 40"),
         (lambda folder: cut_rows(folder, "graph-label.csv.gz"), r"graph-label.csv.gz has 39 rows instead of 40"),
-        (lambda folder: spoil_cell(folder, "edge.csv.gz", "99"), r"edge.csv.gz: row 5 joins atoms that its molecule"),
+        (lambda folder: spoil_cell(folder, "edge.csv.gz", "99"), r"edge.csv.gz: row 6 joins atoms that its molecule"),
         (lambda folder: spoil_cell(folder, "edge-feat.csv.gz", ""), r"edge-feat.csv.gz has a cell without a number"),
         (lambda folder: spoil_cell(folder, "edge-feat.csv.gz", "x"), r"edge-feat.csv.gz: .*damaged"),
         (lambda folder: half(folder / "raw" / "node-feat.csv.gz"), r"node-feat.csv.gz.* cut short"),

@@ -46,7 +46,7 @@ def test_what_is_no_molecule_is_named_with_its_row_in_the_file(tmp_path, schema)
     path = written(tmp_path / "new.csv", ["smiles", *SMILES[:7], "nothing", *SMILES[7:], "nor this"])
     said = []
     for read in (lambda: read_like(path, schema, targets=False), lambda: list(blocks_like(path, schema, rows=5))):
-        with pytest.raises(DataError, match=r"column 'smiles': row 7, .* .such rows: 2") as caught:
+        with pytest.raises(DataError, match=r"column 'smiles': row 8, line 9 .* .such rows: 2") as caught:
             read()
         said.append(str(caught.value))
     assert said[0] == said[1]
@@ -56,4 +56,4 @@ def test_a_note_on_a_doubtful_molecule_names_its_row_in_the_file(tmp_path, schem
     path = written(tmp_path / "new.csv", ["smiles", *SMILES[:7], "CN(C)(C)(C)C", *SMILES[7:]])
     notes = [note for part in blocks_like(path, schema, rows=5) for note in part.notes]
     assert len(notes) == 1
-    assert "the first, in row 7 counting from 0" in notes[0]
+    assert "the first, in row 8, is" in notes[0]

@@ -109,9 +109,9 @@ def test_a_molecule_written_in_two_ways_is_a_copy_and_a_like_one_is_not():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("C1CC", r"m\.csv: column 'SMILES': row 2, counting from 0, holds 'C1CC', which RDKit cannot read.*rows: 2"),
+        ("C1CC", r"m\.csv: column 'SMILES': row 3, line 4 of the file holds 'C1CC', which RDKit cannot read.*rows: 2"),
         ("not a molecule", "holds 'not a molecule'"),
-        ("", r"row 2, counting from 0, is empty \(such rows: 2\); correct or drop those rows"),
+        ("", r"row 3, line 4 of the file is empty \(such rows: 2\); correct or drop those rows"),
     ],
 )
 def test_what_rdkit_cannot_read_is_refused_with_its_row_and_count_and_no_noise(tmp_path, wrong, message, capfd):
@@ -125,7 +125,7 @@ def test_more_bonds_than_rdkit_allows_are_taken_as_they_are_written_and_told(tmp
     for form in ("fingerprints", "graphs"):
         data = load_data(path, Reading(smiles="SMILES", target="active", domain="scaffold", form=form))
         assert len(data) == 9
-        assert any("more bonds at an atom than RDKit allows: 1 (the first, in row 8" in note for note in data.notes)
+        assert any("more bonds at an atom than RDKit allows: 1 (the first, in row 9" in note for note in data.notes)
     assert len(data.domain_names) == 5  # it is its own scaffold
 
 
@@ -185,7 +185,7 @@ def test_a_model_reads_new_molecules_as_it_was_trained(tmp_path, form):
     bare = read_like(tmp_path / "bare.csv", schema, targets=False, reading=Reading(smiles="molecule"))
     np.testing.assert_array_equal(bare.inputs.read(np.array([0])), data.inputs.read(np.array([6])))
     (tmp_path / "bad.csv").write_text("SMILES\nCCO\nC1CC\n")
-    with pytest.raises(DataError, match="row 1, counting from 0, holds 'C1CC'"):
+    with pytest.raises(DataError, match="row 2, line 3 of the file holds 'C1CC'"):
         read_like(tmp_path / "bad.csv", schema, targets=False)
 
 

@@ -157,11 +157,12 @@ class GatedRun(GatedModel):
     ) -> TrainedOn:
         """``what`` names the data where they have moved; other data than those of training are refused."""
         runner = self.runner(what, data_dir=data_dir)
-        dataset, split = runner.dataset, runner.split(self.recipe)
-        whole = _as_new(dataset)
-        return TrainedOn(
-            train=whole.take(split.train), validation=_part(whole, split.validation), held_out=_part(whole, split.test)
+        dataset, split = runner.known(self.recipe)
+        train, *others = (
+            _as_new(dataset.take(rows)) if len(rows) else None for rows in (split.train, split.validation, split.test)
         )
+        assert train is not None
+        return TrainedOn(train=train, validation=others[0], held_out=others[1])
 
     def runner(
         self,
@@ -177,7 +178,8 @@ class GatedRun(GatedModel):
         runner = Runner(dataset, self.folder.path.parent, hardware=hardware)
         kept = self.predictor.model.trained_on
         found = {"fingerprint": runner.fingerprint, "split": split_hash(runner.split(recipe))}
-        unlike = dataset.class_names != self.schema.class_names or dataset.inputs.kind != self.schema.encoding.kind
+        answers = runner.decided(recipe).answers
+        unlike = answers != self.schema.class_names or dataset.inputs.kind != self.schema.encoding.kind
         if unlike or any(kept.get(name, value) != value for name, value in found.items()):
             raise DataError(
                 f"{self.name} was trained on other rows than {dataset.name} has now; name the data it was trained on "
@@ -274,7 +276,7 @@ def _as_new(dataset: DomainDataset) -> NewData:
     return NewData(
         name=dataset.name,
         inputs=dataset.inputs,
-        class_names=dataset.class_names,
+        class_names=dataset.answers,
         label_names=dataset.label_names,
         targets=dataset.targets,
         domains=dataset.domains,

@@ -58,6 +58,9 @@ _READING_TEXTS = {
 }
 _READING: dict[str, Any] = {
     **{name: _option(str, text, _READING_PANEL) for name, text in _READING_TEXTS.items()},
+    "drop_missing_target": _option(
+        bool, "Leave out rows of a table without a target.", _READING_PANEL, names=("--drop-missing-target",)
+    ),
     "image_size": _option(int, "Side in pixels that images are fitted to.", _READING_PANEL),
     "text": _option(str, "Column of texts.", _READING_PANEL),
     "smiles": _option(
@@ -213,7 +216,7 @@ def _taking(command: Command, name: str, options: Mapping[str, Any], make: Calla
 
 def _reading(given: dict[str, Any]) -> Reading:
     lists: dict[str, Any] = {name: tuple(_names(given[name])) for name in _LISTS if given[name] is not None}
-    return Reading(**{name: value for name, value in given.items() if name not in _LISTS}, **lists)
+    return Reading(**{name: value for name, value in _given(given).items() if name not in _LISTS}, **lists)
 
 
 def _training(given: dict[str, Any]) -> dict[str, Any]:

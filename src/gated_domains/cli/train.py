@@ -184,4 +184,6 @@ def _print_result(result: dict[str, Any], path: Path) -> None:
 
 
 def _held_out(result: dict[str, Any]) -> str:
-    return "trained on all domains" if not result["held_out"] else f"{result['hold_out']} held out"
+    if result["held_out"]:
+        return f"{result['hold_out']} held out"
+    return "trained on all domains" if result["sources"] else "trained on all rows"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.encoding.table import TableEncoding
-from gated_domains.data.errors import DataError, first_line, listing
+from gated_domains.data.errors import DataError, first_line, listing, row_name
 from gated_domains.data.files import expanded
 from gated_domains.data.inputs import Features
 from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, reader_of
@@ -208,7 +208,7 @@ def _place(dataset: DomainDataset, row: int) -> str:
     if "file" in dataset.metadata:
         return str(dataset.metadata["file"][row])
     domain = "" if dataset.domains is None else f" of {dataset.domain_names[dataset.domains[row]]}"
-    return f"row {row}{domain}"
+    return f"{row_name(row)}{domain}"
 
 
 def _columns(dataset: DomainDataset) -> Iterator[Finding]:
@@ -327,7 +327,7 @@ def _plan(dataset: DomainDataset, findings: list[Finding], seed: int) -> Iterato
         splits = hold_outs(dataset, seed=seed) if dataset.domain_names else []
         # A vocabulary of tokens takes long to learn, and that of one hold-out tells as much as all of them.
         fitted = splits[:1] if dataset.inputs.kind == "tokens" else splits
-        encodings = [fit_encoding(dataset, split.train) for split in fitted]
+        encodings = [fit_encoding(dataset.decided_on(split.seen), split.train) for split in fitted]
         encoding = encodings[0] if encodings else fit_encoding(dataset, np.arange(len(dataset)))
     except DataError as error:
         findings.append(Finding("broken", f"a run would stop: {error}"))

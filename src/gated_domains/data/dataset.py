@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.errors import DataError, did_you_mean, listing, row_name
 from gated_domains.data.inputs import Features, Images, Inputs, Rows
 from gated_domains.data.published import Published
 from gated_domains.data.readers.reading import Reading
@@ -26,6 +26,8 @@ class DomainDataset:
     then those of the sources serve for validation, those of a held-out domain are scored; of the domains in
     ``scored_whole`` the other rows are scored too. ``keep_together`` names the metadata column (a patient) whose groups
     are never divided between training, validation and test. ``notes`` are said wherever a result on this data is shown.
+    ``classes_found``: the classes are those that occur in the rows; else somebody listed them. A model has no output
+    for the last ``without_output`` classes, see ``decided_on``.
     ``published`` is the publisher's whole division and score, of data sets that have one. ``reading`` is how a file or
     folder was read, with what was found out about its columns; None for other data.
     """
@@ -35,6 +37,8 @@ class DomainDataset:
     targets: NDArray[Any]
     class_names: tuple[str, ...] | None = None
     label_names: tuple[str, ...] | None = None
+    classes_found: bool = False
+    without_output: int = 0
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
     metadata: Mapping[str, NDArray[Any]] = field(default_factory=dict)
@@ -72,7 +76,9 @@ class DomainDataset:
             raise DataError(f"{self.name}: targets must be one number a row, got {found}; classes need class_names")
         elif not np.isfinite(self.targets).all():
             row = int(np.argmin(np.isfinite(self.targets)))
-            raise DataError(f"{self.name}: the target of row {row} is {self.targets[row]}; drop the row or fill it in")
+            raise DataError(
+                f"{self.name}: the target of {row_name(row)} is {self.targets[row]}; drop the row or fill it in"
+            )
 
     @classmethod
     def from_arrays(
@@ -101,6 +107,7 @@ class DomainDataset:
             inputs=Images(values) if values.dtype == np.uint8 and values.ndim > 2 else Features(values),
             targets=target_values,
             class_names=classes,
+            classes_found=class_names is None,
             domains=index,
             domain_names=names,
         )
@@ -123,7 +130,53 @@ class DomainDataset:
     @property
     def outputs(self) -> int:
         """How many numbers a model gives for a sample."""
-        return len(self.class_names or self.label_names or ("number",))
+        return len(self.answers or self.label_names or ("number",))
+
+    @property
+    def answers(self) -> tuple[str, ...] | None:
+        """The classes that a model has an output for; None for a number or for labels to be predicted."""
+        return None if self.class_names is None else self.class_names[: len(self.class_names) - self.without_output]
+
+    def decided_on(self, rows: Rows) -> DomainDataset:
+        """The same samples, with kinds of columns and the list of classes decided on these rows, the sources, alone.
+
+        Cells of other rows that do not fit count as missing. A class that none of these rows has goes to the end of
+        ``class_names`` and gets no output (``without_output``). The data set itself where that changes nothing.
+        """
+        if len(rows) == len(self):
+            return self
+        inputs = self.inputs.decided_on(rows)
+        if inputs is self.inputs:
+            return self.with_classes_of(rows)
+        before, after = getattr(self.inputs, "about", {}).values(), getattr(inputs, "about", {}).values()
+        kept = [note for note in self.notes if note not in before or note in after]
+        notes = (*kept, *(note for note in after if note not in kept))
+        return replace(self, inputs=inputs, notes=notes).with_classes_of(rows)
+
+    def with_classes_of(self, rows: Rows) -> DomainDataset:
+        """The same samples, with the classes of these rows first and no output for others; see ``decided_on``."""
+        if self.class_names is None or not self.classes_found:
+            return self
+        counts = np.bincount(self.targets, minlength=len(self.class_names))
+        of_sources = np.bincount(self.targets[rows], minlength=len(counts))
+        if (of_sources > 0).all():
+            return self
+        known, unknown = np.flatnonzero(of_sources > 0), np.flatnonzero(of_sources == 0)
+        order = np.array([*_in_order(known.tolist(), self.class_names), *unknown])
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        notes = (
+            f"no source has class {self.class_names[number]!r} ({counts[number]:,} rows): the model has no output for "
+            "it, and these rows count as wrong"
+            for number in unknown
+        )
+        return replace(
+            self,
+            targets=place[self.targets],
+            class_names=tuple(self.class_names[number] for number in order),
+            without_output=len(unknown),
+            notes=(*self.notes, *notes),
+        )
 
     def domain_index(self, name: str) -> int:
         """The index of a domain, by name."""
@@ -176,6 +229,14 @@ class DomainDataset:
         return f"<{self.name}: {len(self):,} rows, {self.inputs.describe()}, {targets}, {domains}>"
 
 
+def _in_order(classes: list[int], names: tuple[str, ...]) -> list[int]:
+    """Classes in the order they would have without others: by number where all are numbers, else as they are."""
+    try:
+        return sorted(classes, key=lambda number: float(names[number]))
+    except ValueError:
+        return classes
+
+
 def _check_labels(values: NDArray[Any], names: tuple[str, ...], what: str) -> None:
     if values.dtype.kind != "f" or values.shape[1:] != (len(names),):
         found = f"{values.dtype} of shape {values.shape}"
@@ -184,7 +245,7 @@ def _check_labels(values: NDArray[Any], names: tuple[str, ...], what: str) -> No
     if odd.any():
         row, label = (int(place) for place in np.argwhere(odd)[0])
         raise DataError(
-            f"{what}: label {names[label]!r} of row {row} is {values[row, label]}; "
+            f"{what}: label {names[label]!r} of {row_name(row)} is {values[row, label]}; "
             "a label is 0, 1, or NaN where unknown"
         )
 
@@ -196,6 +257,6 @@ def _check_indices(values: NDArray[Any], names: tuple[str, ...], what: str) -> N
     if outside.any():
         row = int(np.argmax(outside))
         raise DataError(
-            f"{what} {values[row]} of row {row} is outside 0 to {len(names) - 1} "
+            f"{what} {values[row]} of {row_name(row)} is outside 0 to {len(names) - 1} "
             f"(such rows: {int(outside.sum()):,}; the names are {listing(names)})"
         )

@@ -14,30 +14,59 @@ class DataError(ValueError):
     """Data that cannot be used as it is. The message names the value and the cure; nobody needs a traceback."""
 
 
-class RowError(DataError):
-    """Rows that cannot be used: the first, how many there are, and of how many rows that were looked at.
+def row_name(row: int) -> str:
+    """What messages call the row with this index: ``row 1`` is the first, below the header of a table."""
+    return f"row {row + 1:,}"
 
-    ``say(row, count, of)`` words it. Of data that are read in parts, ``among`` words it for all of them. ``column`` and
-    ``stage`` tell what was looked for: in which column, and which of several checks of it.
+
+class RowError(DataError):
+    """Rows that cannot be used: the index of the first, how many there are, and of how many rows that were looked at.
+
+    ``say(where, count, of)`` words it, where ``name`` makes ``where`` of the index. Of data that are read in parts,
+    ``among`` words it for all of them. ``column`` and ``stage`` tell what was looked for: in which column, and which of
+    several checks of it.
     """
 
     def __init__(
-        self, say: Callable[[int, int, int], str], *, row: int, count: int, of: int, column: str = "", stage: int = 0
+        self,
+        say: Callable[[str, int, int], str],
+        *,
+        row: int,
+        count: int,
+        of: int,
+        column: str = "",
+        stage: int = 0,
+        name: Callable[[int], str] = row_name,
     ) -> None:
-        super().__init__(say(row, count, of))
-        self.say, self.row, self.count, self.of, self.column, self.stage = say, row, count, of, column, stage
+        super().__init__(say(name(row), count, of))
+        self.say, self.row, self.count, self.of = say, row, count, of
+        self.column, self.stage, self.name = column, stage, name
 
     def among(self, *, row: int, count: int, of: int) -> RowError:
-        """The same fault, counted anew."""
-        return RowError(self.say, row=row, count=count, of=of, column=self.column, stage=self.stage)
+        """The same fault, with other counts."""
+        return self._but(row=row, count=count, of=of)
 
     def led_by(self, words: str) -> RowError:
         """The same fault, with words before it."""
+        return self._but(say=lambda where, count, of: words + self.say(where, count, of))
 
-        def say(row: int, count: int, of: int) -> str:
-            return words + self.say(row, count, of)
+    def named_by(self, name: Callable[[int], str]) -> RowError:
+        """The same fault, with rows called by ``name``."""
+        return self._but(name=name)
 
-        return RowError(say, row=self.row, count=self.count, of=self.of, column=self.column, stage=self.stage)
+    def _but(self, **changes: Any) -> RowError:
+        return RowError(
+            **{
+                "say": self.say,
+                "row": self.row,
+                "count": self.count,
+                "of": self.of,
+                "column": self.column,
+                "stage": self.stage,
+                "name": self.name,
+                **changes,
+            }
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DataError, (str(self),)  # to another process go the words alone

@@ -47,6 +47,10 @@ class Inputs(ABC):
     def take(self, rows: Rows) -> Inputs:
         """Some of the samples, in the order asked for."""
 
+    def decided_on(self, rows: Rows) -> Inputs:
+        """The same samples, with all that was found out about them from data found out from these rows alone."""
+        return self
+
     def describe(self) -> str:
         """A few words for people: ``images, 32 x 32, RGB``."""
         return self.kind
@@ -175,8 +179,8 @@ def refuse_non_finite(values: NDArray[Any], names: list[str] | None = None) -> N
     what = "a number that float32 cannot hold" if np.isfinite(found) else "not a finite number"
     where = repr(names[first[1]]) if names else first[1]
 
-    def say(row: int, count: int, of: int) -> str:
-        return f"row {row}, column {where} holds {found}: {what}; clean it or drop the row (such values: {count:,})"
+    def say(row: str, count: int, of: int) -> str:
+        return f"{row}, column {where} holds {found}: {what}; clean it or drop the row (such values: {count:,})"
 
     raise RowError(say, row=first[0], count=count, of=len(values))
 

@@ -44,8 +44,15 @@ def as_targets(
             raise DataError(f"the {what} cannot be read as numbers ({error}); choose --task classification") from error
         fits = np.abs(numbers) <= np.finfo(np.float32).max
         if not fits.all():
-            row = int(np.argmin(fits))
-            raise DataError(f"the {what} of row {row} is {numbers[row]}; drop the row, or scale the {what} down")
+            first = int(np.argmin(fits))
+            found = f"is {numbers[first]}; drop the row, or scale the {what} down"
+            raise RowError(
+                lambda where, count, of: f"the {what} of {where} {found}",
+                row=first,
+                count=int((~fits).sum()),
+                of=len(fits),
+                column=what,
+            )
         return numbers.astype(np.float32), None
     levels, index = np.unique(values, return_inverse=True)
     if len(levels) < 2:
@@ -145,9 +152,7 @@ def _refuse_missing(values: NDArray[Any], what: str) -> None:
         first = int(np.argmax(missing))
         found = "empty, or marked as missing" if values.dtype.kind == "U" else str(values[first])
 
-        def say(row: int, count: int, of: int) -> str:
-            return (
-                f"the {what} of row {row} is {found} (such rows: {count:,} of {of:,}); drop those rows or fill them in"
-            )
+        def say(where: str, count: int, of: int) -> str:
+            return f"the {what} of {where} is {found} (such rows: {count:,} of {of:,}); drop those rows or fill them in"
 
         raise RowError(say, row=first, count=int(missing.sum()), of=len(values), column=what)

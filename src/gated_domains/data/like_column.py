@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gated_domains.data.errors import DataError, did_you_mean, listing, naming
-from gated_domains.data.like_table import answers_in_text, check_said, new_domains, new_targets
+from gated_domains.data.like_table import answers_in_text, check_said, new_domains, new_targets, rows_to_score
 from gated_domains.data.matching import targets_like
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.cells import kept_values
@@ -96,18 +97,19 @@ def _check_column(names: list[str], reading: Reading, what: str) -> None:
 def _of_column(path: Path, table: pa.Table, form: LikeColumn, start: int) -> NewData:
     schema, reading = form.schema, form.reading
     notes: list[str] = []
-    answers = new_targets(table, schema, reading) if form.targets else None
-    samples = samples_in(table, reading, start=start)
-    domains, domain_names = samples.domains, samples.domain_names
-    if domains is None:
-        domains, domain_names = new_domains(table, reading.domain, notes, needed=form.targets)
-    return NewData(
-        name=path.name,
-        inputs=samples.inputs,
-        class_names=schema.class_names,
-        targets=answers,
-        domains=domains,
-        domain_names=domain_names,
-        metadata={name: kept_values(table.column(name), name) for name in reading.metadata},
-        notes=(*notes, *samples.notes),
-    )
+    with rows_to_score(table, reading, notes) if form.targets else nullcontext(table) as table:
+        answers = new_targets(table, schema, reading) if form.targets else None
+        samples = samples_in(table, reading, start=start)
+        domains, domain_names = samples.domains, samples.domain_names
+        if domains is None:
+            domains, domain_names = new_domains(table, reading.domain, notes, needed=form.targets)
+        return NewData(
+            name=path.name,
+            inputs=samples.inputs,
+            class_names=schema.class_names,
+            targets=answers,
+            domains=domains,
+            domain_names=domain_names,
+            metadata={name: kept_values(table.column(name), name) for name in reading.metadata},
+            notes=(*notes, *samples.notes),
+        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean, first_line, naming
+from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.inputs import Inputs
 from gated_domains.data.labels import as_domains
 from gated_domains.data.matching import targets_like
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.cells import kept_values, plain_values
-from gated_domains.data.readers.columns import refuse_empty_target, target_name
+from gated_domains.data.readers.columns import OPTIONS, target_name, with_target
 from gated_domains.data.readers.known_columns import KnownColumn, read_known
 from gated_domains.data.readers.reading import Reading
-from gated_domains.data.readers.table_files import read_table_file
+from gated_domains.data.readers.table_files import read_table_file, values_named
 from gated_domains.data.schema import Schema
 from gated_domains.data.tables import Table
 
@@ -68,18 +68,6 @@ def read_in_form(path: Path, form: TableForm) -> NewData:
         return form.read(path, table)
 
 
-@contextmanager
-def values_named(path: Path) -> Iterator[None]:
-    """Around what is made of a table: faults name its file."""
-    import pyarrow as pa
-
-    try:
-        with naming(path):
-            yield
-    except pa.ArrowException as error:
-        raise DataError(f"{path}: {first_line(error)}; the file holds values that cannot be read") from error
-
-
 @dataclass(frozen=True)
 class LikeTable:
     """A CSV or Parquet file for a model that sees its columns; see ``read_like``."""
@@ -92,9 +80,7 @@ class LikeTable:
     @classmethod
     def of(cls, schema: Schema, said: Reading, *, targets: bool) -> LikeTable:
         """As training read it, but for what may be said otherwise now."""
-        said.refuse_all_but(
-            "target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task", what="a table"
-        )
+        said.refuse_all_but(*OPTIONS, what="a table")
         return cls(schema, said, schema.settle(said), targets)
 
     @property
@@ -120,8 +106,9 @@ class LikeTable:
         """What the table holds."""
         notes: list[str] = []
         kept = table.select([name for name in table.column_names if name not in self.reading.drop])
-        samples = self.samples(kept, notes)
-        return _of_columns(path, kept, samples, notes, self.schema, self.reading, targets=self.targets)
+        with rows_to_score(kept, self.reading, notes) if self.targets else nullcontext(kept) as rows:
+            samples = self.samples(rows, notes)
+            return _of_columns(path, rows, samples, notes, self.schema, self.reading, targets=self.targets)
 
     def samples(self, table: pa.Table, notes: list[str]) -> Inputs:
         """The inputs of the model."""
@@ -159,16 +146,21 @@ def _of_columns(
     )
 
 
-def new_targets(table: pa.Table, schema: Schema, reading: Reading) -> NDArray[Any]:
-    """The targets, of classes that training had."""
+def rows_to_score(table: pa.Table, reading: Reading, notes: list[str]) -> AbstractContextManager[pa.Table]:
+    """The rows that have a target, as ``with_target`` gives them."""
     name = target_name(table.column_names, reading.target)
     if name not in table.column_names:
         raise DataError(
             f"there is no column {name!r}, the target in training{did_you_mean(name, table.column_names)}; without "
             "targets nothing can be scored, only predicted (--target names another column)"
         )
+    return with_target(table, name, drop=reading.drop_missing_target, notes=notes)
+
+
+def new_targets(table: pa.Table, schema: Schema, reading: Reading) -> NDArray[Any]:
+    """The targets, of classes that training had."""
+    name = target_name(table.column_names, reading.target)
     column, what = table.column(name), f"target {name!r}"
-    refuse_empty_target(column, name)
     if schema.class_names is None:
         return targets_like(KnownColumn(name).read(column, []).values, None, what=what)
     return targets_like(plain_values(column, name), schema.class_names, joined=schema.joined, what=what)

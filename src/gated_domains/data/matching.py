@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.errors import DataError, RowError, did_you_mean, row_name
 from gated_domains.data.labels import as_targets, known_values, plain
 
 _JOINED = " or "  # between the classes that were made one
@@ -62,10 +62,16 @@ def targets_like(
     if unknown.any():
         row = int(np.argmax(unknown))
         found = written[index[row]]
-        where = f"row {row}" if places is None else places[row]
-        raise DataError(
-            f"the {what} of {where} is {found!r}, which training never had (such rows: {int(unknown.sum()):,})"
-            f"{did_you_mean(found, class_names)}"
+        hint = did_you_mean(found, class_names)
+        raise RowError(
+            lambda where, count, of: (
+                f"the {what} of {where} is {found!r}, which training never had (such rows: {count:,}){hint}"
+            ),
+            row=row,
+            count=int(unknown.sum()),
+            of=len(unknown),
+            column=what,
+            name=row_name if places is None else places.__getitem__,
         )
     return place[index]
 
@@ -91,5 +97,6 @@ def _around(name: str, class_names: Sequence[str]) -> int:
 
 def _numbers(values: NDArray[Any], what: str) -> NDArray[Any]:
     if values.dtype.kind not in "biuf":
-        raise DataError(f"the {what} of row 0 is {plain(values[0])!r}, but the model predicts a number; write numbers")
+        found = f"the {what} of {row_name(0)} is {plain(values[0])!r}"
+        raise DataError(f"{found}, but the model predicts a number; write numbers")
     return as_targets(values, task="regression", what=what)[0]

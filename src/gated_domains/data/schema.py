@@ -15,7 +15,7 @@ from gated_domains.data.readers.reading import Reading, option
 from gated_domains.data.tables import Numbers, Table
 
 # What new data may say otherwise than training did: names of columns.
-_FREE = ("target", "domain", "metadata", "drop", "keep_together", "text", "smiles")
+_FREE = ("target", "domain", "metadata", "drop", "keep_together", "text", "smiles", "drop_missing_target")
 # What texts and molecules are read as for an encoding of theirs.
 _FORMS = {"words": "words", "tokens": "tokens", "bits": "fingerprints", "graphs": "graphs"}
 
@@ -76,6 +76,7 @@ class Schema:
             positive=self.reading.positive,
             metadata=said.metadata,
             drop=said.drop,
+            drop_missing_target=said.drop_missing_target or self.reading.drop_missing_target,
             text=said.text or self.reading.text,
             smiles=said.smiles or self.reading.smiles,
             form=_FORMS.get(self.encoding.kind, self.reading.form),
@@ -126,7 +127,7 @@ def schema_of(dataset: DomainDataset, encoding: Encoding) -> Schema:
     numbers = [column for column in columns if isinstance(column, Numbers)]
     return Schema(
         encoding=encoding,
-        class_names=dataset.class_names,
+        class_names=dataset.answers,
         label_names=dataset.label_names,
         reading=dataset.reading or Reading(),
         dates=tuple(column.name for column in numbers if column.dates),

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.errors import DataError, did_you_mean, listing, row_name
 from gated_domains.data.held_out import held_out_domains, is_fold
 from gated_domains.data.inputs import Rows
 from gated_domains.data.published import TEST, TRAIN, VALIDATION
 from gated_domains.data.stratified import draw
+from gated_domains.data.tables import Table, likely_domains
 
 _Mask = NDArray[np.bool_]
 _MOST_DOMAINS = 0.5  # as a share of the rows
@@ -47,6 +48,11 @@ class HoldOut:
     key: str = ""
     pooled: bool = False
     also: Mapping[str, Rows] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> Rows:
+        """The rows that train or validate."""
+        return np.union1d(self.train, self.validation)
 
     def __post_init__(self) -> None:
         if not self.key:
@@ -169,7 +175,11 @@ def _check_settings(validation: float, seed: int) -> None:
 
 def _check_domains(dataset: DomainDataset) -> None:
     if dataset.domains is None:
-        raise DataError(f"{dataset.name} has no domains to hold out; name the column that holds them (--domain COLUMN)")
+        likely = likely_domains(dataset.inputs.columns) if isinstance(dataset.inputs, Table) else {}
+        hint = f"; {listing(map(repr, likely))} may be one" if likely else ""
+        raise DataError(
+            f"{dataset.name} has no domains to hold out; name the column that holds them (--domain COLUMN){hint}"
+        )
     present = [dataset.domain_names[index] for index in np.unique(dataset.domains)]
     if len(present) > max(2, _MOST_DOMAINS * len(dataset)):
         raise DataError(
@@ -242,8 +252,8 @@ def _groups(dataset: DomainDataset, column: str) -> NDArray[Any]:
     missing = [value is None or value != value or value == "" for value in values.tolist()]
     if any(missing):
         raise DataError(
-            f"row {missing.index(True)} has no {column} ({sum(missing):,} such rows): it cannot be kept together with "
-            "its group; fill it in or drop the row"
+            f"{row_name(missing.index(True))} has no {column} ({sum(missing):,} such rows): it cannot be kept together "
+            "with its group; fill it in or drop the row"
         )
     return values.astype(str) if values.dtype == object else values
 
@@ -320,7 +330,9 @@ def _drawn(dataset: DomainDataset, usable: _Mask, ties: list[Rows], share: float
         drawn = np.zeros(len(dataset), np.bool_)
         drawn[usable] = draw(one, one, ties=bound, names=("",), share=share, seed=seed)
         return drawn
-    labels = np.zeros_like(domains) if dataset.class_names is None else dataset.targets[usable].astype(np.int64)
+    # A class that held-out rows alone have must not change what is drawn.
+    targets = dataset.with_classes_of(np.flatnonzero(usable)).targets[usable]
+    labels = np.zeros_like(domains) if dataset.class_names is None else targets.astype(np.int64)
     bound = [tie[usable] for tie in ties]
     drawn = np.zeros(len(dataset), np.bool_)
     drawn[usable] = draw(domains, labels, ties=bound, names=dataset.domain_names, share=share, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,9 +32,9 @@ class Numbers:
             first = int(np.argmax(infinite))
             found = self.values[first]
 
-            def say(row: int, count: int, of: int) -> str:
+            def say(where: str, count: int, of: int) -> str:
                 return (
-                    f"column {self.name!r}, row {row} (counting from 0) is {found} (such rows: {count:,}); mend or "
+                    f"column {self.name!r}, {where}, is {found} (such rows: {count:,}); mend or "
                     f"empty the cell, or leave the column out with --drop {self.name}"
                 )
 
@@ -67,6 +68,34 @@ def _few(column: Column, rows: Rows) -> Column:
     if isinstance(column, Numbers):
         return replace(column, values=column.values[rows])
     return replace(column, values=column.values[rows])
+
+
+_DOMAIN_WORDS = (
+    "domain|site|hospital|clinic|centre|center|ward|institution|institute|cohort|study|source|dataset|batch|camera|"
+    "scanner|device|machine|sensor|station|country|region|state|city|location|customer|client|store|shop|branch|plant|"
+    "factory|lab|laboratory|subject|patient|user|environment|env"
+)
+_DOMAIN_NAME = re.compile(
+    rf"(.*[\s_.-])?({_DOMAIN_WORDS})s?([\s_.-]?(id|name|code|no|nr|number|label))?", re.IGNORECASE
+)
+_ROWS_A_DOMAIN = 5  # on average, at least
+
+
+def likely_domains(columns: Sequence[Column]) -> dict[str, int]:
+    """Columns that may name the domains, and how many values each has.
+
+    The name holds a word such as site, hospital or camera; the values are names or whole numbers, at least two of them
+    and at least five rows for each on average.
+    """
+    found = {}
+    for column in columns:
+        known = column.values[~column.missing]
+        if _DOMAIN_NAME.fullmatch(column.name) is None or (known != np.round(known)).any():
+            continue
+        values = len(np.unique(known))
+        if values >= 2 and len(known) >= _ROWS_A_DOMAIN * values:
+            found[column.name] = values
+    return found
 
 
 class Table(Inputs):

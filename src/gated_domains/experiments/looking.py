@@ -67,6 +67,7 @@ def look(run: RunFolder, runner: Runner, recipe: Recipe, *, kind: Kind | None = 
     _refuse_without_weights(run)
     metric = metric_named(run.result()["metric"])
     model, split = Model.load(run.path), runner.split(recipe)
+    dataset, known = runner.known(recipe)
     found = {"fingerprint": runner.fingerprint, "split": split_hash(split)}
     if any(model.trained_on.get(name, value) != value for name, value in found.items()):
         raise DataError(f"it was trained on other rows than {runner.dataset.name} has now; train it again")
@@ -74,8 +75,8 @@ def look(run: RunFolder, runner: Runner, recipe: Recipe, *, kind: Kind | None = 
     insight = insight_of(
         model.method,
         model.schema.encoding,
-        runner.dataset,
-        split,
+        dataset,
+        known,
         metric=metric,
         temperature=model.temperature,
         device=runner.device,

@@ -156,7 +156,7 @@ def digest_of_weights(folder: Path) -> str:
 def class_weights(dataset: DomainDataset, rows: Rows) -> Tensor:
     """Weights that give every class of the training rows the same say, and average 1 over those rows."""
     assert dataset.num_classes is not None
-    counts = torch.bincount(torch.from_numpy(dataset.targets[rows]), minlength=dataset.num_classes).double()
+    counts = torch.bincount(torch.from_numpy(dataset.targets[rows]), minlength=dataset.outputs).double()
     present = (counts > 0).sum()
     return torch.where(counts > 0, counts.sum() / (present * counts.clamp_min(1)), 0.0).float()
 

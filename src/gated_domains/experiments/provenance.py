@@ -77,7 +77,7 @@ def seen_by(
 
     The ``oracle`` selects by the rows held out, and has seen them too.
     """
-    rows = np.union1d(split.train, split.validation)
+    rows = split.seen
     if oracle:
         rows = np.union1d(rows, split.test)
     earlier = before or Seen(rows={}, samples={})

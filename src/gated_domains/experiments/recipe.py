@@ -62,6 +62,7 @@ class DataSettings(Settings):
     drop: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
     keep_together: str | None = None
+    drop_missing_target: bool = False
     task: str | None = None
     image_size: int | None = None
     text: str | None = None

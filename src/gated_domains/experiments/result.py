@@ -50,6 +50,19 @@ def predictions(
     }
 
 
+def in_all_classes(predicted: Arrays, dataset: DomainDataset, whole: DomainDataset) -> dict[str, NDArray[Any]]:
+    """Predictions for the classes of all rows (``whole``), in their order, from those for the classes of the sources.
+
+    The probability of a class that no source has is 0.
+    """
+    if dataset.class_names == whole.class_names or whole.class_names is None:
+        return dict(predicted)
+    place = [whole.class_names.index(name) for name in dataset.answers or ()]
+    output = np.zeros((len(predicted["rows"]), len(whole.class_names)), predicted["output"].dtype)
+    output[:, place] = predicted["output"]
+    return {**predicted, "targets": whole.targets[predicted["rows"]], "output": output}
+
+
 def calibrated(predicted: Arrays) -> tuple[dict[str, NDArray[Any]], float]:
     """The predictions with all probabilities at the temperature that suits the validation rows, and that temperature.
 

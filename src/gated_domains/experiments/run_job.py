@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding
 from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.model import Shape
@@ -35,6 +36,8 @@ class RunJob:
 
     recipe: Recipe
     split: HoldOut
+    dataset: DomainDataset
+    """The data as its sources have it: what columns are, and which classes there are."""
     encoding: Encoding
     material: Material
     shape: Shape

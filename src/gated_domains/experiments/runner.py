@@ -44,6 +44,7 @@ from gated_domains.experiments.result import (
     VALIDATION,
     calibrated,
     check_scoring,
+    in_all_classes,
     predictions,
     result,
     scorer_for,
@@ -89,10 +90,12 @@ class Runner:
         self.fingerprint = fingerprint(dataset, self.digests)
         self._data = {"name": dataset.name, "fingerprint": self.fingerprint}
         self._splits: dict[tuple[str | None, str | None, float, int], HoldOut] = {}
-        self._samples: tuple[str, Samples] | None = None
+        self._samples: tuple[DomainDataset, str, Samples] | None = None
         self._fabrics: dict[str, Fabric] = {}
         self._built: set[str] = set()
-        self._fitted: tuple[Rows, Encoding] | None = None
+        self._prints: dict[DomainDataset, str] = {}
+        self._fitted: tuple[DomainDataset, Rows, Encoding] | None = None
+        self._decided: dict[HoldOut, DomainDataset] = {}
         self._hashes: dict[HoldOut, str] = {}
         self.writing: Executor | None = None
         """Who scores and writes what was trained, while others go on; None: whoever trained it."""
@@ -135,11 +138,36 @@ class Runner:
 
     def folder(self, recipe: Recipe) -> RunFolder:
         """The folder of a recipe, made where it is not there yet."""
-        return RunFolder.open(self.root, resolved(recipe, self.dataset).identity(), data=self._data)
+        return RunFolder.open(self.root, resolved(recipe, self.dataset).identity(), data=self._data_of(recipe))
 
     def find(self, recipe: Recipe) -> RunFolder | None:
         """The folder of a recipe where there is one."""
-        return RunFolder.find(self.root, resolved(recipe, self.dataset).identity(), data=self._data)
+        return RunFolder.find(self.root, resolved(recipe, self.dataset).identity(), data=self._data_of(recipe))
+
+    def decided(self, recipe: Recipe) -> DomainDataset:
+        """The data as the sources of a recipe have it; where it selects by the rows held out, as all rows have it."""
+        if SELECTION_RULES[resolved(recipe, self.dataset).selection].oracle:
+            return self.dataset
+        split = self.split(recipe)
+        if split not in self._decided:
+            self._decided[split] = self.dataset.decided_on(split.seen)
+        return self._decided[split]
+
+    def known(self, recipe: Recipe) -> tuple[DomainDataset, HoldOut]:
+        """The data as the sources of a recipe have it; its split, without test rows of classes that no source has."""
+        dataset, split = self.decided(recipe), self.split(recipe)
+        if not dataset.without_output:
+            return dataset, split
+        return dataset, replace(split, test=split.test[dataset.targets[split.test] < dataset.outputs])
+
+    def _data_of(self, recipe: Recipe) -> dict[str, Any]:
+        """What tells the data of a run from others; where its sources decide otherwise, how they decide."""
+        dataset = self.decided(recipe)
+        if dataset is self.dataset:
+            return self._data
+        if dataset not in self._prints:
+            self._prints[dataset] = fingerprint(dataset)
+        return {**self._data, "decided": self._prints[dataset]}
 
     def split(self, recipe: Recipe) -> HoldOut:
         """The rows of a recipe."""
@@ -169,11 +197,12 @@ class Runner:
             self.check(needed)
         chosen = {name: getattr(recipe, name) for name in ("body", "pretrained", "shrunk")}
         built = run_hash({"method": plain(recipe.method), **chosen})
+        dataset = self.decided(recipe)
         if recipe.backbone is not None:
-            body_of(self.starts.backbone(recipe, split, self._encoding(split)))
+            body_of(self.starts.backbone(recipe, split, self._encoding(dataset, split)))
         if built not in self._built:  # what cannot be built, cannot be on any hold-out
-            encoding = self._encoding(split)
-            task = task_for(self.dataset, split.train, weighted=recipe.training.class_weights)
+            encoding = self._encoding(dataset, split)
+            task = task_for(dataset, split.train, weighted=recipe.training.class_weights)
             with torch.random.fork_rng(devices=[]):
                 self._shape(recipe, encoding, task).build(task=task)
             self._built.add(built)
@@ -233,13 +262,15 @@ class Runner:
     ) -> RunJob:
         before = [self.run(needed) for needed in self.stands_on(recipe)]
         choosing = [self.run(needed) for needed in self.selected_by(recipe)]
-        encoding = self._encoding(split)
-        task = task_for(self.dataset, split.train, weighted=recipe.training.class_weights)
+        dataset = self.decided(recipe)
+        encoding = self._encoding(dataset, split)
+        task = task_for(dataset, split.train, weighted=recipe.training.class_weights)
         return RunJob(
             recipe=recipe,
             split=split,
+            dataset=dataset,
             encoding=encoding,
-            material=self._material(encoding, split, fabric),
+            material=self._material(dataset, encoding, split, fabric),
             shape=self._shape(recipe, encoding, task),
             task=task,
             folder=folder,
@@ -302,7 +333,8 @@ class Runner:
         recipe, fabric = job.recipe, job.fabric
         torch.manual_seed(recipe.seed + fabric.global_rank)
         method = self._built_method(job)
-        key = run_hash({"data": self.fingerprint, "encoding": job.encoding.describe()})
+        data = {name: value for name, value in self._data_of(recipe).items() if name != "name"}
+        key = run_hash({"data": "-".join(data.values()), "encoding": job.encoding.describe()})
         rule, patience = self._rule(job)
         # The oracle alone selects by what it is scored on.
         selecting = replace(job.material, validation=job.split.test) if rule.oracle else job.material
@@ -318,7 +350,7 @@ class Runner:
             fabric=fabric,
             seed=recipe.seed,
             rule=rule,
-            scorer=scorer_for(recipe, job.split, self.dataset, TEST if rule.oracle else VALIDATION),
+            scorer=scorer_for(recipe, job.split, job.dataset, TEST if rule.oracle else VALIDATION),
             keeping=Keeping(folder=job.folder.path, seconds=self.checkpoint_seconds),
             journal=job.folder,
             watcher=watcher or job.watcher,
@@ -375,8 +407,9 @@ class Runner:
 
     def _predicted(self, job: RunJob, method: Method, material: Material) -> tuple[dict[str, NDArray[Any]], float]:
         """What the method says, at the temperature that it is calibrated to; 1 where that is not asked for."""
-        predicted = predictions(method, material, job.split, self.dataset, job.fabric)
-        return calibrated(predicted) if job.recipe.calibrate else (predicted, 1.0)
+        predicted = predictions(method, material, job.split, job.dataset, job.fabric)
+        predicted, temperature = calibrated(predicted) if job.recipe.calibrate else (predicted, 1.0)
+        return in_all_classes(predicted, job.dataset, self.dataset), temperature
 
     def _validation(self, job: RunJob, predicted: dict[str, NDArray[Any]]) -> DomainScores:
         validation = scores(job.recipe, job.split, self.dataset, predicted, VALIDATION)
@@ -385,7 +418,7 @@ class Runner:
 
     def _written(self, job: RunJob, made: Made, notes: list[str]) -> dict[str, Any]:
         """Put the model, its predictions and last the result into the folder."""
-        schema = schema_of(self.dataset, job.encoding)
+        schema = schema_of(job.dataset, job.encoding)
         model = Model(
             method=made.method,
             shape=job.shape,
@@ -400,10 +433,11 @@ class Runner:
         model.save(job.folder.path)
         job.folder.write_predictions(**made.predicted)
         needed = [run.result() for run in (*job.before, *job.choosing)]
+        noted = self.dataset if job.dataset is self.dataset else replace(self.dataset, notes=job.dataset.notes)
         found = result(
             job.recipe,
             job.split,
-            self.dataset,
+            noted,
             method=made.method,
             outcome=made.outcome,
             predicted=made.predicted,
@@ -416,8 +450,10 @@ class Runner:
         return found
 
     def _trained_on(self, job: RunJob) -> dict[str, Any]:
+        all_classes = {"classes": list(self.dataset.class_names or ())} if job.dataset.without_output else {}
         return {
             **self._data,
+            **all_classes,
             "hold_out": job.recipe.hold_out,
             "validation_domain": job.recipe.validation_domain,
             "split_seed": job.recipe.split_seed,
@@ -431,11 +467,12 @@ class Runner:
             self._hashes[split] = split_hash(split)
         return self._hashes[split]
 
-    def _encoding(self, split: HoldOut) -> Encoding:
+    def _encoding(self, dataset: DomainDataset, split: HoldOut) -> Encoding:
         """Fitted once for all runs on the same training rows: a vocabulary of word pieces takes minutes."""
-        if self._fitted is None or not np.array_equal(self._fitted[0], split.train):
-            self._fitted = (split.train, fit_encoding(self.dataset, split.train))
-        return self._fitted[1]
+        kept = self._fitted
+        if kept is None or kept[0] is not dataset or not np.array_equal(kept[1], split.train):
+            self._fitted = kept = (dataset, split.train, fit_encoding(dataset, split.train))
+        return kept[2]
 
     def _shape(self, recipe: Recipe, encoding: Encoding, task: Task) -> Shape:
         numbers = {"mean": task.mean, "scale": task.scale} if isinstance(task, Numbers) else {}
@@ -446,7 +483,7 @@ class Runner:
             body=recipe.body,
             kind=self.dataset.inputs.kind,
             inputs=tuple(encoding.shape),
-            outputs=self.dataset.outputs,
+            outputs=self.decided(recipe).outputs,
             architecture=self.starts.architecture(recipe, encoding),
             domains=self._groups(recipe) if recipe.method.kind.uses_domains else (),
             **numbers,
@@ -455,7 +492,7 @@ class Runner:
     def _groups(self, recipe: Recipe) -> tuple[int, ...]:
         """Training rows of each group that stands for a domain; refused where a method that needs two has fewer."""
         kind = recipe.method.kind
-        groups = groups_among(self.dataset, self.split(recipe).train, recipe.training.group_by)
+        groups = groups_among(self.decided(recipe), self.split(recipe).train, recipe.training.group_by)
         sizes = () if groups is None else groups.sizes
         if kind.uses_domains and len(sizes) < 2:
             raise DataError(too_few_domains(kind, len(sizes)))
@@ -476,17 +513,18 @@ class Runner:
     def lay_out(self, recipe: Recipe) -> None:
         """Put the samples of a recipe where it is trained, for trainings that are about to read them side by side."""
         recipe = resolved(recipe, self.dataset)
-        split = self.split(recipe)
-        self._material(self._encoding(split), split, self._fabric(recipe))
+        split, dataset = self.split(recipe), self.decided(recipe)
+        self._material(dataset, self._encoding(dataset, split), split, self._fabric(recipe))
 
-    def _material(self, encoding: Encoding, split: HoldOut, fabric: Fabric) -> Material:
+    def _material(self, dataset: DomainDataset, encoding: Encoding, split: HoldOut, fabric: Fabric) -> Material:
         """Samples are placed once for all hold-outs that encode them alike, as all of images do."""
         described = f"{fabric.device} {json.dumps(encoding.describe(), sort_keys=True)}"
-        if self._samples is None or self._samples[0] != described:
-            self._samples = (described, place(self.dataset, encoding, device=fabric.device))
+        kept = self._samples
+        if kept is None or kept[0] is not dataset or kept[1] != described:
+            self._samples = kept = (dataset, described, place(dataset, encoding, device=fabric.device))
             if fabric.device.type == "cuda":
                 torch.cuda.synchronize(fabric.device)  # others may read them on streams of their own
-        return Material(dataset=self.dataset, samples=self._samples[1], train=split.train, validation=split.validation)
+        return Material(dataset=dataset, samples=kept[2], train=split.train, validation=split.validation)
 
     def _fabric(self, recipe: Recipe) -> Fabric:
         precision = recipe.training.precision

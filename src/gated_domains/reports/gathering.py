@@ -105,8 +105,11 @@ class Gathered:
 
     def class_names(self, result: RunResult) -> tuple[str, ...]:
         """What is predicted, by name; empty where that is no class, or the folder does not tell."""
-        schema = self._object(self.folder(result) / MODEL_FILE).get("schema")
+        model = self._object(self.folder(result) / MODEL_FILE)
+        schema, trained_on = model.get("schema"), model.get("trained_on")
         found = schema.get("class_names") if isinstance(schema, dict) else None
+        if isinstance(trained_on, dict):  # with classes that held-out rows alone have
+            found = trained_on.get("classes", found)
         return tuple(map(str, found)) if isinstance(found, list) else ()
 
     def about(self, result: RunResult) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, row_name
 from gated_domains.data.inputs import Features, Rows
 
 RADIUS, BITS = 2, 2_048
@@ -26,7 +26,7 @@ class Bits(Features):
             raise DataError(f"bits must be bytes of shape (rows, bits), got {values.dtype} of shape {values.shape}")
         if values.size and values.max() > 1:
             row = int(np.argmax(values.max(axis=1) > 1))
-            raise DataError(f"bits must be 0 or 1, but row {row} holds {values[row].max()}")
+            raise DataError(f"bits must be 0 or 1, but {row_name(row)} holds {values[row].max()}")
         self.values, self._digests = values, digests
 
     def digests(self) -> NDArray[np.uint64]:

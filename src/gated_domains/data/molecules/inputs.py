@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.errors import DataError, did_you_mean, row_name
 from gated_domains.data.inputs import Inputs
 from gated_domains.data.molecules.fingerprints import BITS, Bits
 from gated_domains.data.molecules.graphs import Graphs
@@ -62,6 +62,6 @@ def _doubts(smiles: Sequence[str], doubtful: NDArray[np.int64], start: int) -> l
         return []
     first = int(doubtful[0])
     return [
-        f"molecules with more bonds at an atom than RDKit allows: {len(doubtful):,} (the first, in row {start + first} "
-        f"counting from 0, is {smiles[first][:60]!r}); they are taken as they are written"
+        f"molecules with more bonds at an atom than RDKit allows: {len(doubtful):,} (the first, in "
+        f"{row_name(start + first)}, is {smiles[first][:60]!r}); they are taken as they are written"
     ]

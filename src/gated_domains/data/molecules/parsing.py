@@ -68,8 +68,8 @@ def _molecules(smiles: Sequence[str]) -> Iterator[tuple[Any, bool]]:
         yield molecule, doubtful
 
 
-def _unreadable(found: str, row: int, count: int, of: int) -> str:
-    return f"row {row}, counting from 0, {found} (such rows: {count:,}); correct or drop those rows"
+def _unreadable(found: str, where: str, count: int, of: int) -> str:
+    return f"{where} {found} (such rows: {count:,}); correct or drop those rows"
 
 
 def _parsed(text: str) -> tuple[Any, bool]:

@@ -79,6 +79,7 @@ def _as_dataset(path: Path, arrays: Arrays, reading: Reading) -> DomainDataset:
             inputs=arrays.inputs,
             targets=targets,
             class_names=class_names,
+            classes_found=reading.positive is None and arrays.class_names is None,
             domains=arrays.domains,
             domain_names=arrays.domain_names,
             metadata=arrays.metadata,

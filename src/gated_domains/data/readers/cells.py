@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +52,15 @@ def number(text: str) -> float:
         return float(text) if len(text) < 400 else np.nan
     except ValueError:
         return np.nan
+
+
+def day(text: str) -> float:
+    """The day that a text is, counted since 1970, else NaN."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return np.nan
+    return (moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo and timezone.utc)) / timedelta(days=1)
 
 
 def as_levels(values: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:

@@ -133,6 +133,7 @@ def as_dataset(folder: ImageFolder, images: ImageFiles, reading: Reading) -> Dom
         inputs=images.at_hand(),
         targets=targets,
         class_names=class_names,
+        classes_found=reading.positive is None,
         domains=folder.domains,
         domain_names=folder.domain_names,
         metadata={"file": relative(folder.root, folder.files)},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError, RowError, listing, nearest
 from gated_domains.data.matching import places_of
-from gated_domains.data.readers.cells import as_days, as_levels, as_numbers, is_date, is_number, number
+from gated_domains.data.readers.cells import as_days, as_levels, as_numbers, day, is_date, is_number, number
 from gated_domains.data.tables import Categories, Column, Numbers
 
 if TYPE_CHECKING:
@@ -65,17 +64,17 @@ class KnownColumn:
         if values.type == "null" or (is_number(values.type) and not self.dates):
             return as_numbers(values)
         codes, levels = as_levels(values, self.name)
-        parsed = np.array([*(_day(level) if self.dates else number(level) for level in levels), np.nan])
+        parsed = np.array([*(day(level) if self.dates else number(level) for level in levels), np.nan])
         odd = np.isnan(parsed) & [*(level not in self.words for level in levels), False]
         if odd[codes].any():
             first = int(np.argmax(odd[codes]))
             found = levels[codes[first]][:40]
             cure = "mend the cell, or empty it if nothing is known" if self.may_be_empty else "mend the cell"
 
-            def say(row: int, count: int, of: int) -> str:
+            def say(where: str, count: int, of: int) -> str:
                 return (
                     f"column {self.name!r} held {'dates' if self.dates else 'numbers'} in training, but holds "
-                    f"{found!r} in row {row}, counting from 0 (such rows: {count:,}); {cure}"
+                    f"{found!r} in {where} (such rows: {count:,}); {cure}"
                 )
 
             raise RowError(say, row=first, count=int(odd[codes].sum()), of=len(codes), column=self.name)
@@ -103,12 +102,3 @@ def _hints(absent: Sequence[str], spare: Sequence[str]) -> Iterator[str]:
         near = nearest(name, spare)
         if near is not None:
             yield f"; is {near!r} meant for {name!r}?"
-
-
-def _day(text: str) -> float:
-    """The day that a text is, counted since 1970, else NaN."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return np.nan
-    return (moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo and timezone.utc)) / timedelta(days=1)

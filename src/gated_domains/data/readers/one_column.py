@@ -11,20 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, RowError, first_line, listing, naming
+from gated_domains.data.errors import DataError, RowError, listing
 from gated_domains.data.inputs import Inputs
 from gated_domains.data.molecules.inputs import read_molecules
 from gated_domains.data.molecules.scaffolds import SCAFFOLD
-from gated_domains.data.readers.columns import check_names, domains_in, metadata_in, target_name, targets_in
+from gated_domains.data.readers.columns import (
+    check_names,
+    domains_in,
+    metadata_in,
+    target_name,
+    targets_in,
+    with_target,
+)
 from gated_domains.data.readers.reading import Reading
-from gated_domains.data.readers.table_files import read_table_file
+from gated_domains.data.readers.table_files import read_table_file, values_named
 from gated_domains.data.text.forms import check_form, notes_on, seen_as
 from gated_domains.data.text.inputs import Text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OPTIONS = ("target", "domain", "positive", "drop", "metadata", "keep_together", "task", "text", "smiles", "form")
+OPTIONS = (
+    *("target", "domain", "positive", "drop", "metadata", "keep_together", "task", "drop_missing_target"),
+    *("text", "smiles", "form"),
+)
 """What may be said of such a table; of texts also ``tokens`` and ``tokenizer``."""
 
 
@@ -40,15 +50,10 @@ class Samples:
 
 def read_one_column(path: Path, reading: Reading) -> DomainDataset:
     """A data set from a CSV or Parquet file with a column of texts (``reading.text``) or SMILES (``.smiles``)."""
-    import pyarrow as pa
-
     check_reading(reading)
     table = read_table_file(path, text=[input_column(reading)])
-    try:
-        with naming(path):
-            return _dataset(path, table, reading)
-    except pa.ArrowException as error:
-        raise DataError(f"{path}: {first_line(error)}; the file holds values that cannot be read") from error
+    with values_named(path):
+        return _dataset(path, table, reading)
 
 
 def input_column(reading: Reading) -> str:
@@ -99,27 +104,29 @@ def _dataset(path: Path, table: pa.Table, reading: Reading) -> DomainDataset:
     notes: list[str] = []
     target = target_name(names, reading.target)
     check_names(names, target, replace(reading, domain=domain), {option: (column,)})
-    targets, class_names = targets_in(table, target, reading, notes)
-    metadata = metadata_in(table, reading)
-    others = [name for name in names if name not in {column, target, domain, *metadata, *reading.drop}]
-    if others:
-        notes.append(f"columns beside {column!r} that are left out: {listing(others)} (--metadata keeps one)")
-    samples = samples_in(table, reading)
-    domains, domain_names = (samples.domains, samples.domain_names) if computed else domains_in(table, domain)
-    if computed:
-        notes.append(f"domains are Bemis-Murcko scaffolds, computed by RDKit: {len(domain_names):,}")
-    return DomainDataset(
-        name=path.name,
-        inputs=samples.inputs,
-        targets=targets,
-        class_names=class_names,
-        domains=domains,
-        domain_names=domain_names,
-        metadata=metadata,
-        keep_together=reading.keep_together,
-        notes=(*notes, *samples.notes),
-        reading=replace(reading, target=target),
-    )
+    with with_target(table, target, drop=reading.drop_missing_target, notes=notes) as table:
+        targets, class_names = targets_in(table, target, reading, notes)
+        metadata = metadata_in(table, reading)
+        others = [name for name in names if name not in {column, target, domain, *metadata, *reading.drop}]
+        if others:
+            notes.append(f"columns beside {column!r} that are left out: {listing(others)} (--metadata keeps one)")
+        samples = samples_in(table, reading)
+        domains, domain_names = (samples.domains, samples.domain_names) if computed else domains_in(table, domain)
+        if computed:
+            notes.append(f"domains are Bemis-Murcko scaffolds, computed by RDKit: {len(domain_names):,}")
+        return DomainDataset(
+            name=path.name,
+            inputs=samples.inputs,
+            targets=targets,
+            class_names=class_names,
+            classes_found=reading.positive is None,
+            domains=domains,
+            domain_names=domain_names,
+            metadata=metadata,
+            keep_together=reading.keep_together,
+            notes=(*notes, *samples.notes),
+            reading=replace(reading, target=target),
+        )
 
 
 def _texts(values: pa.ChunkedArray) -> Text:

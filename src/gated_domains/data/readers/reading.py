@@ -14,7 +14,8 @@ class Reading:
     ``positive`` names the target values that become the one class of two. ``categorical`` columns are names even where
     they are written as numbers; ``drop`` columns are not read; ``metadata`` columns are kept beside the samples, for
     grouping, but are no inputs; ``keep_together`` is one of these (a patient), whose groups are never divided between
-    training, validation and test. ``task`` is ``"classification"`` or ``"regression"``. ``image_size`` is the side of
+    training, validation and test. ``drop_missing_target`` leaves out rows of a table that have no target, which are
+    refused otherwise. ``task`` is ``"classification"`` or ``"regression"``. ``image_size`` is the side of
     the square that images are fitted to. ``text`` and ``smiles`` name the column with texts or molecules; ``form`` is
     what is made of them: ``words``, ``tokens`` or ``embeddings`` of texts, ``fingerprints`` or ``graphs`` of molecules.
     ``tokens`` is the most that are read of a text, ``tokenizer`` a folder with one. ``fraction`` of the rows are taken,
@@ -28,6 +29,7 @@ class Reading:
     drop: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
     keep_together: str | None = None
+    drop_missing_target: bool = False
     task: str | None = None
     image_size: int | None = None
     text: str | None = None

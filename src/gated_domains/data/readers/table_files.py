@@ -9,13 +9,15 @@ import io
 import lzma
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gated_domains.data.errors import DataError, decoding, first_line, listing
+from gated_domains.data.errors import DataError, RowError, decoding, first_line, listing, naming, row_name
 from gated_domains.data.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -49,6 +51,42 @@ def read_table_file(path: Path, *, text: Iterable[str] = ()) -> pa.Table:
     with decoding(path):
         table = _read_parquet(path) if bare_suffix(path) in PARQUET_SUFFIXES else _read_csv(path, text)
     return table.rename_columns(plain_names(path, table.column_names, rows=table.num_rows))
+
+
+@contextmanager
+def values_named(path: Path) -> Iterator[None]:
+    """Around what is made of a table: faults name its file, and the line of a CSV file where it can be found."""
+    import pyarrow as pa
+
+    try:
+        with naming(path):
+            yield
+    except RowError as error:
+        raise error.named_by(partial(_row_and_line, path)) from error
+    except pa.ArrowException as error:  # and no others: what is wrong with our own code must not be blamed on the file
+        raise DataError(f"{path}: {first_line(error)}; the file holds values that cannot be read") from error
+
+
+def _row_and_line(path: Path, row: int) -> str:
+    line = None if bare_suffix(path) in PARQUET_SUFFIXES else line_of(path, row)
+    return row_name(row) + (f", line {line:,} of the file" if line is not None else "")
+
+
+def line_of(path: Path, row: int) -> int | None:
+    """The line of a CSV file on which the row with this index ends, the header being on line 1; None if not found.
+
+    Empty lines are no rows, and a row with line breaks in quotes takes several lines.
+    """
+    with unpacked(path) as file:
+        head = file.read(_HEAD)
+    encoding, separator, _ = _sniff(path, head)
+    with unpacked(path) as file:
+        lines = csv.reader(io.TextIOWrapper(file, encoding, "replace", newline=""), delimiter=separator)
+        try:
+            rows = (lines.line_num for cells in lines if cells)
+            return next(islice(rows, row + 1, None), None)
+        except csv.Error:
+            return None
 
 
 def plain_names(path: Path, written: list[str], *, rows: int) -> list[str]:
@@ -176,6 +214,22 @@ class CsvForm:
                 column_types={**(types or {}), **dict.fromkeys(self.names, "string")},
             ),
         }
+
+    def typed(self, cells: Sequence[str]) -> pa.ChunkedArray:
+        """Cells of one column, of the type that Arrow finds in them."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        content = io.StringIO()
+        csv.writer(content, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([cell] for cell in cells)
+        quoted = content.getvalue()
+        table = arrow_csv.read_csv(
+            pa.BufferReader(quoted.encode()),
+            read_options=arrow_csv.ReadOptions(column_names=["cells"], block_size=max(_BLOCK, 2 * len(quoted))),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(decimal_point=self.decimal_point),
+        )
+        return table.column("cells")
 
 
 def _codes(head: bytes, encoding: str, separator: str) -> list[str]:

@@ -56,6 +56,7 @@ def read_task_files(path: Path, reading: Reading) -> DomainDataset:
             inputs=seen_as(found.texts, reading),
             targets=targets,
             class_names=class_names,
+            classes_found=reading.positive is None,
             domains=found.domains,
             domain_names=found.domain_names,
             official_test=found.is_test if tested else None,

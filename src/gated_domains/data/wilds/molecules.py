@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, decoding
+from gated_domains.data.errors import DataError, decoding, row_name
 from gated_domains.data.molecules.graphs import ATOM_FEATURES, BOND_FEATURES, Graphs
 
 _AT_ONCE = 20_000  # molecules packed together: places take four times the memory of what goes there
@@ -55,7 +55,9 @@ def read_graphs(raw: Path, nodes: NDArray[np.int64], bonds: NDArray[np.int64]) -
     outside = (ends < 0) | (ends >= np.repeat(nodes, bonds)[:, None])
     if outside.any():
         row = int(np.argmax(outside.any(axis=1)))
-        raise DataError(f"{raw / 'edge.csv.gz'}: row {row} joins atoms that its molecule does not have; fetch it again")
+        raise DataError(
+            f"{raw / 'edge.csv.gz'}: {row_name(row)} joins atoms that its molecule does not have; fetch it again"
+        )
     lengths = 2 + ATOM_FEATURES * nodes + 2 * (2 + BOND_FEATURES) * bonds
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values = np.empty(offsets[-1], np.int16)
