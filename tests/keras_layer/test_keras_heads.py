@@ -367,6 +367,14 @@ def test_names_in_nested_models():
         replace_head(outer, name="heads")
 
 
+@pytest.mark.parametrize("name", [None, "head"])
+@pytest.mark.parametrize("make", [functional, head_in_a_nested_model])
+def test_a_head_that_was_replaced_is_not_replaced_again(make, name):
+    new = replace_head(make(), SMALL, verbose=False)
+    with pytest.raises(ValueError, match=rf"{new.name}' already has gated domain units: head; use them \(model_head"):
+        replace_head(new, name=name)
+
+
 def test_a_model_without_a_dense_is_refused():
     with pytest.raises(ValueError, match="'body' has no Dense layer whose place units could take"):
         replace_head(body())

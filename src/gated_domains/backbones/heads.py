@@ -47,6 +47,7 @@ def replace_head(
     layers whose channel statistics they see. Its width is measured on ``example``, a small input batch (a tensor, a
     tuple of arguments, or a dict of keyword arguments), which also tells which layer is the head where names do not.
     """
+    _refuse_a_second_head(model, name)
     place, old = find_head(model, name=name, example=example)
     if gating is None:
         units = head(old.in_features, old.out_features).to(old.weight)
@@ -156,6 +157,22 @@ def gating_rows(
     if not rows:
         raise ValueError("no batch to take features from: batches is empty")
     return torch.cat(rows)[:max_rows]
+
+
+def _refuse_a_second_head(model: nn.Module, name: str | None) -> None:
+    """Refuse a model whose head has been replaced, unless another layer is named."""
+    viewed = {module.units for module in model.modules() if isinstance(module, ViewedHead)}
+    heads = {
+        place: module
+        for place, module in model.named_modules()
+        if isinstance(module, ViewedHead | GatedDomainUnits) and module not in viewed
+    }
+    if heads and (name is None or name in heads):
+        where = ", ".join(place or "the model itself" for place in heads)
+        raise ValueError(
+            f"{type(model).__name__} already has gated domain units: {where}; use them (model_head, fit_head), call "
+            "replace_head on a freshly built model for other settings, or choose another linear layer with name="
+        )
 
 
 def _keep_weights(units: GatedDomainUnits, old: nn.Linear) -> None:
