@@ -16,6 +16,7 @@ from gated_domains import GatedDomainUnits, model_head
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 SKLEARN, HEAD, *OTHERS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+(KERAS,) = re.findall(r"```py\n(.*?)```", README, flags=re.DOTALL)  # needs an extra, unlike those above
 REAL_PACS = Path(__file__).parents[2] / "shared" / "data" / "pacs_efflite0_feats.npz"
 
 
@@ -113,9 +114,18 @@ def test_the_first_lines_replace_the_head_of_a_resnet_and_train_it(world):
 def test_the_other_blocks_run(world, monkeypatch):
     mpl.use("Agg")
     exec(HEAD, world)
-    world |= {"features": torch.randn(60, 2048), "style": torch.randn(60, 2048), "y": torch.arange(60) % 10}
+    world |= {"features": torch.randn(60, 2048), "style": torch.randn(60, 32), "y": torch.arange(60) % 10}
     for block in OTHERS:
         exec(block, world)
     assert world["out"].prediction.shape == (60, 10)
     assert world["loss"].requires_grad
+    assert world["by_style"].gating_features == 32
     assert world["batch"].inputs.shape == (128, 3, 32, 32)
+
+
+@pytest.mark.extras
+def test_the_block_for_keras_makes_a_model():
+    keras = pytest.importorskip("keras")
+    world = {"body": keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="relu")])}
+    exec(KERAS, world)
+    assert world["model"].output_shape == (None, 10)
