@@ -2,6 +2,7 @@
 
 >>> model = replace_head(model)                       # where the final nn.Linear stood, same call, same output shape
 >>> fit_head(model, loader)                           # bases, sigma, kappa from the model's own features
+>>> fit_head(model, loader, optimizer=optimizer)      # once more after the first epoch of a model from random weights
 >>> renew_coverage(model, loader)                     # at the start of every epoch, and in eval mode before evaluation
 >>> with model_head(model).record() as outs:
 ...     logits = model(x)
@@ -97,8 +98,12 @@ def renew_coverage(
     """Measure anew which rows are familiar: due at the start of an epoch, since features move, and before evaluation.
 
     The model runs in the mode it is in: dropout and batch statistics make training rows look unlike those in eval mode.
+    Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.
     """
-    return model_head(model).fit_coverage(gating_rows(model, batches, max_rows=max_rows), seed=seed)
+    rows = gating_rows(model, batches, max_rows=max_rows)
+    units = model_head(model).fit_coverage(rows, seed=seed)
+    units.warn_if_features_moved(rows, seed=seed)
+    return units
 
 
 def fit_head(

@@ -95,9 +95,14 @@ def renew_coverage(
     batch_size: int = ROWS_AT_ONCE,
     seed: int = 0,
 ) -> GatedDomainUnits:
-    """Measure anew which rows are familiar: due when an epoch begins, since features move, and before evaluation."""
+    """Measure anew which rows are familiar: due when an epoch begins, since features move, and before evaluation.
+
+    Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.
+    """
     rows = gating_rows(model, inputs, max_rows=max_rows, batch_size=batch_size)
-    return model_head(model).fit_coverage(rows, seed=seed)
+    units = model_head(model).fit_coverage(rows, seed=seed)
+    units.warn_if_features_moved(rows, seed=seed)
+    return units
 
 
 def fit_head(
