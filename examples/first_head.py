@@ -9,6 +9,7 @@ under either head; the gates see the style of a picture (brightness, contrast, e
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -180,4 +181,5 @@ def report(scores: dict[tuple[str, str], list[float]]) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from gated_domains import load_data
 from gated_domains.data.errors import DataError
-from gated_domains.experiments import all_runs, choose_method
+from gated_domains.data.readers.reading import Reading
+from gated_domains.experiments import DataSettings, all_runs, choose_method
 from gated_domains.methods import METHODS
 from gated_domains.reports.results import read_results
 from gated_domains.settings.search import Between, search_space
-from made_runs import table
+from made_runs import assert_refused, call, recipe, runner, table
 
 PAGE = (Path(__file__).parent.parent / "docs" / "add-a-method.md").read_text()
 METHOD, COMMANDS, TEST = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -85,3 +87,33 @@ def test_a_worker_that_does_not_know_it_says_what_to_do():
     del METHODS["vrex"]
     with pytest.raises(DataError, match="a module that workers can import"):
         _ = choice.kind
+
+
+def trained(folder: Path) -> Path:
+    """The folder of a run of the method, which nothing knows any more."""
+    saved()
+    path, reading = table(folder / "clinic.csv"), Reading(target="sick", domain="site")
+    made = recipe("vrex", "north", data=DataSettings.of(path, reading))
+    run = runner(load_data(path, reading), folder / "runs").run(made)
+    del METHODS["vrex"]
+    return run.path
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_report_needs_only_the_results_of_a_method(tmp_path):
+    trained(tmp_path)
+    done = call("report", "runs", "--out", "page.html")
+    assert done.code == 0, done
+    assert "V-REx" in Path("page.html").read_text()
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize("command", ["predict", "evaluate", "doctor", "shift", "export"])
+def test_commands_that_do_not_know_the_method_of_a_run_say_so(tmp_path, command):
+    run = trained(tmp_path)
+    files = {"doctor": [], "export": ["--to", "torch"]}.get(command, ["clinic.csv"])
+    done = call(command, run, *files)
+    assert_refused(done, f"{run}: it was trained with the method 'vrex', which is not known here; ")
+    assert "python vrex.py" in done.err
+    assert "damaged" not in done.err
+    assert "delete" not in done.err

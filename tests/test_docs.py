@@ -18,6 +18,15 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
 
 
+def test_every_command_on_heart_disease_asks_the_same_question():
+    """The target has five values; a command that forgets --positive has another task than the one beside it."""
+    pages = [DOCS.parent / "README.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")]
+    lines = [line for page in pages for line in page.read_text().splitlines()]
+    asked = [line for line in lines if line.startswith("$ gated-domains") and "--target num" in line]
+    assert len(asked) > 5
+    assert not [line for line in asked if "--positive 1,2,3,4" not in line]
+
+
 @pytest.fixture
 def heart(tmp_path, monkeypatch):
     """A table as the page on data has it."""

@@ -77,6 +77,14 @@ def test_the_demo_prints_both_heads_and_draws_the_gates(monkeypatch, tmp_path, c
     assert (tmp_path / "out" / "first_head_gates.png").stat().st_size > 10_000
 
 
+def test_the_demo_says_what_it_does_when_asked(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["first_head.py", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "examples" / "first_head.py"), run_name="__main__")
+    assert ended.value.code == 0
+    assert "A linear head and a gated head on real digits" in capsys.readouterr().out
+
+
 def test_a_new_hospital_is_examined_held_against_the_others_and_drawn(monkeypatch, tmp_path, capsys):
     draw = np.random.default_rng(0)
     lines = ["age,chol,slope,num,hospital"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import matplotlib as mpl
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gated_domains import GatedDomainUnits, model_head
+from gated_domains import GatedDomainUnits, GateWarning, model_head
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 SKLEARN, HEAD, *OTHERS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -98,7 +99,9 @@ def test_the_table_of_the_readme_is_what_these_lines_print(monkeypatch, capsys):
 def test_the_first_lines_replace_the_head_of_a_resnet_and_train_it(world):
     lines = [line for line in HEAD.splitlines() if line and not line.startswith(("import", "from"))]
     assert len(lines) <= 12
-    exec(HEAD, world)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GateWarning)  # bases that were fitted to random weights would no longer fit
+        exec(HEAD, world)
     model, head = world["model"], world["head"]
     assert isinstance(model.fc, GatedDomainUnits)
     assert model_head(model) is head
@@ -113,9 +116,10 @@ def test_the_first_lines_replace_the_head_of_a_resnet_and_train_it(world):
 def test_the_other_blocks_run(world, monkeypatch):
     mpl.use("Agg")
     exec(HEAD, world)
-    world |= {"features": torch.randn(60, 2048), "style": torch.randn(60, 2048), "y": torch.arange(60) % 10}
+    world |= {"features": torch.randn(60, 2048), "style": torch.randn(60, 32), "y": torch.arange(60) % 10}
     for block in OTHERS:
         exec(block, world)
     assert world["out"].prediction.shape == (60, 10)
     assert world["loss"].requires_grad
+    assert world["by_style"].gating_features == 32
     assert world["batch"].inputs.shape == (128, 3, 32, 32)

@@ -441,6 +441,25 @@ def test_a_name_says_which_head_is_replaced():
     assert isinstance(model.kind, nn.Linear)
 
 
+@pytest.mark.parametrize("name", [None, "fc"])
+@pytest.mark.parametrize("gating", [None, ["conv1"]])
+def test_a_head_that_was_replaced_is_not_replaced_again(gating, name):
+    model = replace_head(ResNetLike(), gating=gating, example=images(), verbose=False)
+    units = model_head(model)
+    with pytest.raises(
+        ValueError, match=r"ResNetLike already has gated domain units: fc; use them \(model_head, fit_head"
+    ):
+        replace_head(model, name=name)
+    assert model_head(model) is units
+    with pytest.raises(ValueError, match="already has gated domain units: the model itself"):
+        replace_head(units)
+
+
+def test_a_second_head_goes_where_its_name_says():
+    model = replace_head(replace_head(TwoHeads(), name="colour", verbose=False), name="kind", verbose=False)
+    assert isinstance(model.kind, GatedDomainUnits)
+
+
 def test_an_error_leaves_the_model_as_it_was():
     model = TwoHeads()
     with pytest.raises(ValueError, match="choose one"):

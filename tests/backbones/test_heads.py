@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import warnings
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gated_domains import GatedDomainUnits, fit_head, model_head, renew_coverage, replace_head
 from gated_domains.backbones import gating_rows
 from gated_domains.backbones.views import ViewedHead, channel_statistics
-from gated_domains.layer import StackedExperts
+from gated_domains.layer import GateWarning, StackedExperts
 
 SMALL = partial(GatedDomainUnits, num_bases=3, basis_size=4)
 
@@ -512,6 +513,27 @@ def test_coverage_is_that_of_the_mode_the_model_is_in(training):
     with torch.no_grad(), model_head(model).record() as outs:
         model(x)
     assert outs[-1].coverage.mean() > 0.5
+
+
+@pytest.mark.parametrize("grown", [6.0, 60.0], ids=["kappa too small", "far from every basis"])
+def test_renewing_warns_when_features_have_left_the_bases_behind(grown):
+    x, model = torch.randn(400, 6), replace_head(Dropping(), verbose=False).eval()
+    optimizer = torch.optim.AdamW(model.parameters())
+    fit_head(model, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GateWarning)
+        renew_coverage(model, x)
+    with torch.no_grad():
+        model.body[0].weight.mul_(grown)
+    with pytest.warns(
+        GateWarning, match="features have moved away from the bases .* fit them again with fit_head"
+    ) as seen:
+        renew_coverage(model, x)
+    assert len(seen) == 1
+    fit_head(model, x, optimizer=optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GateWarning)
+        renew_coverage(model, x)
 
 
 def test_a_head_that_cannot_be_made_leaves_no_hook_behind():

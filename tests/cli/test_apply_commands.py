@@ -85,6 +85,8 @@ def test_rows_without_target_and_domain_are_predicted(run, new):
     np.testing.assert_allclose(columns["gate 1"] + columns["gate 2"] + columns["gate 3"], 1, atol=1e-5)
     assert done.out.splitlines()[0].startswith("coverage: ")
     assert done.out.splitlines()[-1] == "wrote predictions.csv (20 rows)"
+    one = call("predict", short(run), table(Path("one.csv"), 1, target=False, domain=False, start=150))
+    assert one.out.splitlines()[-1] == "wrote predictions.csv (1 row)"
 
 
 def test_parquet_says_the_same(run, new):

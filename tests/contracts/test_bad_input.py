@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
+from torch import nn
 
 from gated_domains.layer import CosineGate, GatedDomainUnits, GateStream, MMDGate, ProjectionGate, penalties
 from gated_domains.layer.kernels import KERNELS, Average, Gaussian, RationalQuadratic, Scaled
@@ -149,6 +151,29 @@ def test_a_ridge_below_zero_or_endless_is_refused(value):
 def test_an_average_of_no_kernels_is_refused():
     with pytest.raises(ValueError, match="at least one kernel"):
         Average([])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"gate": "cosin"}, "unknown gate 'cosin'; known: cosine, mmd, projection; did you mean 'cosine'?"),
+        ({"gate": "softmax"}, "unknown gate 'softmax'; known: cosine, mmd, projection"),
+        ({"kernel": "Gauss"}, "unknown kernel 'Gauss'; known: gaussian, laplacian, rational_quadratic, matern32, "),
+        ({"kernel": "Gauss"}, "did you mean 'gaussian'?"),
+        ({"task": "regresion"}, "did you mean 'regression'?"),
+        ({"task": nn.MSELoss()}, "task must be a task or its name, got MSELoss()"),
+        (
+            {"orthogonality": "srp"},
+            "unknown orthogonality 'srp'; known: srip, soft_orthogonality, mutual_coherence; did",
+        ),
+        ({"orthogonality_target": "diag"}, "target must be 'diagonal' or 'identity', got 'diag'"),
+        ({"gate": CosineGate}, "gate must be a gate or its name, got <class"),
+        ({"kernel": Gaussian}, "kernel must be a kernel, its name or a callable k(x, z), got <class"),
+    ],
+)
+def test_an_unknown_part_is_refused_with_the_known_names(settings, said):
+    with pytest.raises((ValueError, TypeError), match=re.escape(said)):
+        GatedDomainUnits(8, 3, **settings)
 
 
 def test_an_unknown_target_of_orthogonality_is_refused():

@@ -8,10 +8,26 @@ import pytest
 import torch
 
 from gated_domains.layer import GatedDomainUnits
-from gated_domains.layer.gates import SoftmaxGate
-from gated_domains.layer.kernels import as_kernel
+from gated_domains.layer.gates import GATES, SoftmaxGate
+from gated_domains.layer.kernels import KERNELS, as_kernel
 from gated_domains.layer.products import inner_products
-from gated_domains.layer.tasks import Binary, MultiClass, MultiLabel, ProbabilisticRegression
+from gated_domains.layer.tasks import TASKS, Binary, MultiClass, MultiLabel, ProbabilisticRegression
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argument", "registry"), [("kernel", KERNELS), ("gate", GATES), ("task", TASKS)], ids=["kernel", "gate", "task"]
+)
+def test_a_part_goes_by_its_name(argument, registry):
+    for name, kind in registry.items():
+        assert type(getattr(GatedDomainUnits(8, 3, **{argument: name}), argument)) is kind
+
+
+def test_a_kernel_by_name_has_the_width_of_the_default_one():
+    assert GatedDomainUnits(8, 3, kernel="laplacian", gating_features=2).kernel.get_sigma() == 2.0
+    assert GatedDomainUnits(8, 3).kernel.get_sigma() == 4.0
+
 
 # -- kernels ---------------------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ def test_files_that_are_no_images_are_passed_over_with_a_note(tmp_path):
     (root / "day" / "cat" / "Thumbs.db").write_bytes(b"\0")
     data = load(root)
     assert len(data) == 8
-    assert data.notes == ("2 files are no images and were passed over: day/cat/Thumbs.db, day/cat/notes.txt",)
+    assert data.notes == ("2 files are not images and were skipped: day/cat/Thumbs.db, day/cat/notes.txt",)
 
 
 def test_links_are_followed_but_not_in_circles(tmp_path):

@@ -59,6 +59,16 @@ def test_a_name_unlike_any_is_answered_with_the_nearest(tmp_path, monkeypatch):
         load_data("zzzzzzzz")
 
 
+@pytest.mark.parametrize("folder", ["", "files"])
+def test_a_slip_in_the_name_of_a_file_is_answered_with_the_file_beside_it(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    Path(folder).mkdir(exist_ok=True)
+    for name in ("heart.csv", "lungs.csv"):
+        Path(folder, name).write_text("age,num\n1,2\n")
+    with pytest.raises(DataError, match=f"hart.csv is neither .*; did you mean '{Path(folder, 'heart.csv')}'?"):
+        load_data(str(Path(folder, "hart.csv")))
+
+
 def test_every_known_data_set_says_what_it_is():
     ours = {name for name in DATASETS if not name.startswith("wilds/")}
     assert ours == {"digits", "digits5", "digits5-small", "synthetic", "spurious"}

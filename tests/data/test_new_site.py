@@ -544,7 +544,7 @@ def test_any_folder_of_images_can_be_predicted_on(tmp_path, pets):
     new = read_like(tmp_path / "new", pets, targets=False)
     assert new.metadata["file"].tolist() == files
     assert (new.targets, new.domains, new.name) == (None, None, "new")
-    assert new.notes == ("1 files are no images and were passed over: deep/notes.txt",)
+    assert new.notes == ("1 file is not an image and was skipped: deep/notes.txt",)
     (batch,) = place(new, pets.encoding).input_batches(InOrder(np.arange(5), 5))
     assert batch.shape == (5, 3, 8, 8)
     assert ((batch[:, 0, 0, 0] + 1) * 127.5).tolist() == pytest.approx([0, 10, 20, 30, 40], abs=1e-3)

@@ -123,6 +123,15 @@ def test_weights_that_are_not_there_are_missed(run):
     refused(run, "model.safetensors is not there")
 
 
+@pytest.mark.parametrize(("part", "name", "known"), [("method", "gduu", "'gdu'"), ("body", "smal", "'small'")])
+def test_an_unknown_method_or_body_is_called_unknown(run, part, name, known):
+    card = json.loads((run / "model.json").read_text())
+    changed(run / "model.json", shape={**card["shape"], part: name})
+    with pytest.raises(DataError, match=f"trained with the {part} '{name}', which is not known here; import") as caught:
+        Model.load(run)
+    assert str(caught.value).endswith(f"or correct the name in model.json; did you mean {known}?")
+
+
 def test_a_run_without_a_model_is_refused(run):
     (run / "model.json").unlink()
     with pytest.raises(DataError, match=r"holds no trained model \(model.json is not there\); train it to its end"):
@@ -146,9 +155,7 @@ def test_a_model_of_another_format_is_refused(run, theirs):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("method", "gduu"),
         ("method", ["gdu"]),
-        ("body", "large"),
         ("settings", {"num_base": 5}),
         ("settings", 5),
         ("inputs", 4),

@@ -44,6 +44,6 @@ def test_the_page_on_keras_runs_from_top_to_bottom(tmp_path, monkeypatch):
 
 def test_the_lines_of_the_readme_make_a_model():
     (block,) = blocks("README.md", "py")
-    world: dict[str, Any] = {"keras": keras, "body": keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])}
+    world: dict[str, Any] = {"body": keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])}
     exec(block, world)
     assert tuple(world["model"](np.ones((2, 8), "float32")).shape) == (2, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from keras import layers  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
     GatedDomainUnits,
+    GateWarning,
     MLPExperts,
     ProbabilisticRegression,
     StackedExperts,
@@ -367,6 +369,14 @@ def test_names_in_nested_models():
         replace_head(outer, name="heads")
 
 
+@pytest.mark.parametrize("name", [None, "head"])
+@pytest.mark.parametrize("make", [functional, head_in_a_nested_model])
+def test_a_head_that_was_replaced_is_not_replaced_again(make, name):
+    new = replace_head(make(), SMALL, verbose=False)
+    with pytest.raises(ValueError, match=rf"{new.name}' already has gated domain units: head; use them \(model_head"):
+        replace_head(new, name=name)
+
+
 def test_a_model_without_a_dense_is_refused():
     with pytest.raises(ValueError, match="'body' has no Dense layer whose place units could take"):
         replace_head(body())
@@ -579,6 +589,18 @@ def test_renewed_coverage_follows_features_that_have_moved():
     assert units.coverage.q97 != before
     rows = gating_rows(new, images())
     assert np.median(as_numpy(units.familiarity(rows))) == pytest.approx(1.0, abs=0.05)
+
+
+def test_renewing_warns_when_features_have_left_the_bases_behind():
+    new = replace_head(functional(), SMALL, verbose=False)
+    fit_head(new, images())
+    units = model_head(new)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GateWarning)
+        renew_coverage(new, images())
+    units.bases.assign(as_numpy(units.bases) + 100.0)
+    with pytest.warns(GateWarning, match="features have moved away from the bases .* fit them again with fit_head"):
+        renew_coverage(new, images())
 
 
 def test_rows_come_in_any_form_that_a_model_takes():

@@ -30,6 +30,8 @@ from gated_domains.keras_layer import (  # noqa: E402
     StackedExperts,
     kernels,
 )
+from gated_domains.keras_layer import gates as keras_gates  # noqa: E402
+from gated_domains.keras_layer import penalties as keras_penalties  # noqa: E402
 from gated_domains.keras_layer.transfer import (  # noqa: E402
     ACTIVATIONS,
     copy_from_torch,
@@ -37,6 +39,7 @@ from gated_domains.keras_layer.transfer import (  # noqa: E402
     from_torch,
     to_torch,
 )
+from gated_domains.layer import gates as torch_gates  # noqa: E402
 from gated_domains.layer import kernels as torch_kernels  # noqa: E402
 from gated_domains.layer import penalties as torch_penalties  # noqa: E402
 from gated_domains.layer import tasks as torch_tasks  # noqa: E402
@@ -140,6 +143,34 @@ def assert_close(one: Any, other: Any, precision: str, what: str) -> None:
     expected = numbers(other)
     within = TOLERANCES[precision] * max(1.0, np.abs(expected).max())
     np.testing.assert_allclose(numbers(one), expected, rtol=0, atol=within, err_msg=what)
+
+
+NAMED = [
+    *({"gate": name} for name in torch_gates.GATES),
+    *({"kernel": name} for name in torch_kernels.KERNELS),
+    *(
+        {"orthogonality": name, "orthogonality_target": target}
+        for name in torch_penalties.ORTHOGONALITY
+        for target in ("diagonal", "identity")
+    ),
+    {"task": "probabilistic_regression"},
+]
+
+
+def test_both_sides_know_the_same_names():
+    assert list(kernels.KERNELS) == list(torch_kernels.KERNELS)
+    assert list(keras_gates.GATES) == list(torch_gates.GATES)
+    assert list(keras_penalties.ORTHOGONALITY) == list(torch_penalties.ORTHOGONALITY)
+
+
+@pytest.mark.parametrize("settings", NAMED, ids=lambda settings: "-".join(settings.values()))
+def test_a_name_means_the_same_on_both_sides(settings):
+    layer, units = layer_of(**settings), units_of(**settings)
+    assert layer.kernel.get_sigma() == pytest.approx(units.kernel.get_sigma())
+    if settings.get("gate") != "projection":
+        assert layer.gate.get_kappa() == pytest.approx(float(units.gate.kappa))
+    copy_to_torch(layer, units)
+    assert_agree(layer, units, "float32")
 
 
 def assert_same_bits(one: Any, other: Any) -> None:

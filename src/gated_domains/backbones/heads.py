@@ -2,6 +2,7 @@
 
 >>> model = replace_head(model)                       # where the final nn.Linear stood, same call, same output shape
 >>> fit_head(model, loader)                           # bases, sigma, kappa from the model's own features
+>>> fit_head(model, loader, optimizer=optimizer)      # once more after the first epoch of a model from random weights
 >>> renew_coverage(model, loader)                     # at the start of every epoch, and in eval mode before evaluation
 >>> with model_head(model).record() as outs:
 ...     logits = model(x)
@@ -47,6 +48,7 @@ def replace_head(
     layers whose channel statistics they see. Its width is measured on ``example``, a small input batch (a tensor, a
     tuple of arguments, or a dict of keyword arguments), which also tells which layer is the head where names do not.
     """
+    _refuse_a_second_head(model, name)
     place, old = find_head(model, name=name, example=example)
     if gating is None:
         units = head(old.in_features, old.out_features).to(old.weight)
@@ -96,8 +98,12 @@ def renew_coverage(
     """Measure anew which rows are familiar: due at the start of an epoch, since features move, and before evaluation.
 
     The model runs in the mode it is in: dropout and batch statistics make training rows look unlike those in eval mode.
+    Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.
     """
-    return model_head(model).fit_coverage(gating_rows(model, batches, max_rows=max_rows), seed=seed)
+    rows = gating_rows(model, batches, max_rows=max_rows)
+    units = model_head(model).fit_coverage(rows, seed=seed)
+    units.warn_if_features_moved(rows, seed=seed)
+    return units
 
 
 def fit_head(
@@ -156,6 +162,22 @@ def gating_rows(
     if not rows:
         raise ValueError("no batch to take features from: batches is empty")
     return torch.cat(rows)[:max_rows]
+
+
+def _refuse_a_second_head(model: nn.Module, name: str | None) -> None:
+    """Refuse a model whose head has been replaced, unless another layer is named."""
+    viewed = {module.units for module in model.modules() if isinstance(module, ViewedHead)}
+    heads = {
+        place: module
+        for place, module in model.named_modules()
+        if isinstance(module, ViewedHead | GatedDomainUnits) and module not in viewed
+    }
+    if heads and (name is None or name in heads):
+        where = ", ".join(place or "the model itself" for place in heads)
+        raise ValueError(
+            f"{type(model).__name__} already has gated domain units: {where}; use them (model_head, fit_head), call "
+            "replace_head on a freshly built model for other settings, or choose another linear layer with name="
+        )
 
 
 def _keep_weights(units: GatedDomainUnits, old: nn.Linear) -> None:

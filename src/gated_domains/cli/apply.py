@@ -132,7 +132,7 @@ def predict(
         for said in [str(found) for found in done.alarms] or ["no alarm was raised"]:
             console.print(Text(said), soft_wrap=True)
     of_files = f" of {len(files):,} files" if len(files) > 1 else ""
-    console.print(Text(f"wrote {out} ({done.rows:,} rows{of_files})"), soft_wrap=True)
+    console.print(Text(f"wrote {out} ({done.rows:,} row{'s' * (done.rows != 1)}{of_files})"), soft_wrap=True)
 
 
 def _gates(written: str | None) -> GatesBy | None:

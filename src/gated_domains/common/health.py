@@ -16,6 +16,10 @@ DEAD_WEIGHT = 1e-3
 DOUBLED = 0.999
 WAKE_GATES = "call fit_bases with kappa=None to match kappa to the data, or start the bases from data"
 
+REFIT = "fit them again with fit_head, and pass it the optimizer"
+KAPPA_OUTGROWN = 100.0
+"""How many times smaller than the matched kappa the one in use may be before the bases count as left behind."""
+
 Kind = Literal["kernel", "input", "dead", "doubled"]
 
 # Modules that lie between a measure and the line of the person who asked for it.
@@ -83,16 +87,32 @@ class GateHealth:
         return found
 
     def warn(self) -> None:
-        """One warning for each finding, pointing at the line outside this package and the frameworks that led here."""
-        level, frame = 1, sys._getframe()
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_NOT_THE_CALLER):
-            level, frame = level + 1, frame.f_back
-        listening = _LISTENING.get()
-        for finding in self.findings():
-            if listening is None:
-                warnings.warn(finding, GateWarning, stacklevel=level)
-            elif finding not in listening:
-                listening.append(finding)
+        """One warning for each finding."""
+        _warn(self.findings())
+
+    def warn_if_features_moved(self, kappa_ratio: float) -> None:
+        """Warn where bases no longer fit the features, which training has moved since they were fitted.
+
+        ``kappa_ratio`` is the kappa that would fit these rows over the one in use; 1 for a gate without kappa.
+        """
+        says = [trouble.says for kind, trouble in self.troubles().items() if kind in ("kernel", "input")]
+        if kappa_ratio > KAPPA_OUTGROWN:
+            says.append(f"kappa is {kappa_ratio:.0f} times too small")
+        if says:
+            _warn([f"features have moved away from the bases since these were fitted: {says[0]}; {REFIT}"])
+
+
+def _warn(findings: list[str]) -> None:
+    """Warnings that point at the line outside this package and the frameworks that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_NOT_THE_CALLER):
+        level, frame = level + 1, frame.f_back
+    listening = _LISTENING.get()
+    for finding in findings:
+        if listening is None:
+            warnings.warn(finding, GateWarning, stacklevel=level)
+        elif finding not in listening:
+            listening.append(finding)
 
 
 @contextmanager

@@ -6,8 +6,9 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
+
+from gated_domains.common.names import nearest
 
 
 class DataError(ValueError):
@@ -79,13 +80,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     if near is not None:
         return f"; did you mean {near!r}?"
     return f"; there are {listing(known)}" if known else "; there are none"
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The known name that this one may be meant for, if any is near."""
-    by_folded = {other.casefold(): other for other in names}
-    near = get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
-    return by_folded[near[0]] if near else None
 
 
 def listing(things: Iterable[object], most: int = 12) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gated_domains.common.names import nearest
 from gated_domains.data.archives import is_archive
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
@@ -119,9 +120,22 @@ def located(what: str | os.PathLike[str]) -> Path:
         raise DataError(f"no data are named; there are {listing(DATASETS)}, and your own files and folders")
     path = expanded(what)
     if not path.exists():
-        hint = did_you_mean(str(what), DATASETS)
+        beside = _names_in(path.parent)
+        near = nearest(path.name, [*DATASETS, *beside])
+        if near in beside:
+            hint = f"; did you mean {os.path.join(os.path.dirname(what), near)!r}?"
+        else:
+            hint = did_you_mean(str(what), DATASETS)
         raise DataError(f"{what} is neither a file or folder here nor the name of a data set{hint}")
     return path
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The files and folders that a name may be a slip for; none where the folder cannot be read."""
+    try:
+        return [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return []
 
 
 def reader_of(path: Path) -> Callable[[Path, Reading], DomainDataset]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.bodies import BODIES, Body
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, first_line
+from gated_domains.data.errors import DataError, did_you_mean, first_line
 from gated_domains.data.files import written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.like import Schema
@@ -113,17 +113,39 @@ class Model:
             inputs, mean, scale = tuple(fields["inputs"]), float(fields["mean"]), float(fields["scale"])
             domains = tuple(fields.get("domains", ()))
             shape = Shape(**{**fields, "inputs": inputs, "domains": domains, "mean": mean, "scale": scale})
+            _check_known(shape, folder)
             schema = Schema.from_description(card["schema"])
             temperature = float(card.get("temperature", 1.0))  # older models have none
             outputs = len(schema.class_names or schema.label_names or ("number",))
             if (tuple(schema.encoding.shape), outputs) != (inputs, shape.outputs):
                 raise ValueError("its shape and its schema do not go together")
             method = shape.build(task=_task_like(schema, mean, scale))
+        except _UnknownPartError:
+            raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{folder / CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
         load_weights(method, folder)
         trained_on = card.get("trained_on", {})
         return cls(method=method.eval(), shape=shape, schema=schema, temperature=temperature, trained_on=trained_on)
+
+
+class _UnknownPartError(DataError):
+    """A run that is whole, and names a method or a body that nothing has registered."""
+
+
+def _check_known(shape: Shape, folder: Path) -> None:
+    """Refuse a method or a body of a module that was not imported."""
+    registries: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+        ("method", shape.method, METHODS),
+        ("body", shape.body, BODIES),
+    )
+    for what, name, known in registries:
+        if name not in known:
+            raise _UnknownPartError(
+                f"{folder}: it was trained with the {what} {name!r}, which is not known here; import the module that "
+                f"registers it, as in `python {name}.py predict ...` (see docs/add-a-method.md), or correct the name "
+                f"in {CARD}{did_you_mean(name, known)}"
+            )
 
 
 def _task_like(schema: Schema, mean: float, scale: float) -> Task:

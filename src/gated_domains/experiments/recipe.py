@@ -12,8 +12,9 @@ from pydantic import Field, SerializeAsAny
 
 from gated_domains.backbones.bodies import BODIES, default_body
 from gated_domains.backbones.making import weights_digest
+from gated_domains.common.names import nearest
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, did_you_mean, listing, nearest
+from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.loading import DATASETS
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import OFFICIAL

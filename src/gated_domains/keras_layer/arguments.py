@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
+from gated_domains.common.names import known_name
 from gated_domains.keras_layer.arrays import Array, keras
 from gated_domains.keras_layer.gates import GATES, Gate, SoftmaxGate
 from gated_domains.keras_layer.kernels import KERNELS, Kernel, KernelLike, as_kernel
@@ -19,10 +20,8 @@ Penalty = Callable[[GatedOutput], Array]
 def a_kernel(kernel: str | KernelLike | None, sigma: float | None) -> Kernel:
     """The kernel of that name and width, or a copy of the one given."""
     if kernel is None or isinstance(kernel, str):
-        name = "gaussian" if kernel is None else kernel
-        if name not in KERNELS:
-            raise ValueError(f"unknown kernel {name!r}; known: {', '.join(KERNELS)}, or pass a kernel such as Average")
-        return KERNELS[name]() if sigma is None else KERNELS[name](sigma)
+        named = KERNELS[known_name("kernel", "gaussian" if kernel is None else kernel, KERNELS)]
+        return named() if sigma is None else named(sigma)
     if not callable(kernel) or isinstance(kernel, type):
         raise TypeError(f"kernel must be a kernel or a callable k(x, z), got {kernel!r}; try kernels.Gaussian(sigma)")
     if sigma is not None:
@@ -38,13 +37,12 @@ def a_gate(gate: str | Gate, kappa: float | None) -> Gate:
         return gate.copy()
     if not isinstance(gate, str):
         raise TypeError(f"gate must be a gate or its name, got {gate!r}; try CosineGate(kappa) or 'mmd'")
-    if gate not in GATES:
-        raise ValueError(f"unknown gate {gate!r}; known: {', '.join(GATES)}")
+    named = GATES[known_name("gate", gate, GATES)]
     if kappa is None:
-        return GATES[gate]()
-    if not issubclass(GATES[gate], SoftmaxGate):
+        return named()
+    if not issubclass(named, SoftmaxGate):
         raise ValueError(f"kappa={kappa} cannot be set: the gate {gate!r} has none; leave kappa out")
-    return cast(type[SoftmaxGate], GATES[gate])(kappa)
+    return named(kappa)
 
 
 def a_task(task: str | ProbabilisticRegression | None) -> ProbabilisticRegression | None:
@@ -61,9 +59,9 @@ def a_task(task: str | ProbabilisticRegression | None) -> ProbabilisticRegressio
 
 def an_orthogonality(orthogonality: str | Penalty) -> str | Penalty:
     """The name of the penalty, or a function of one evaluation."""
-    if isinstance(orthogonality, str) and orthogonality not in ORTHOGONALITY:
-        raise ValueError(f"unknown orthogonality {orthogonality!r}; known: {', '.join(ORTHOGONALITY)}")
-    return orthogonality
+    return (
+        known_name("orthogonality", orthogonality, ORTHOGONALITY) if isinstance(orthogonality, str) else orthogonality
+    )
 
 
 def two_views(features: Any, gating: Any) -> tuple[Any, Any]:

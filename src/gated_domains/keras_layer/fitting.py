@@ -107,6 +107,14 @@ class FitsData(keras.layers.Layer):
         """Measure whether gates do anything on these rows of the gating view."""
         return self._health(self._fitting_rows(features), seed)
 
+    def warn_if_features_moved(self, features: Annotated[Array, "rows gating"], *, seed: int = 0) -> None:
+        """Warn (``GateWarning``) where these rows of the gating view lie where the bases no longer see them."""
+        x = self._fitting_rows(features)
+        ratio = 1.0
+        if isinstance(self.gate, SoftmaxGate):
+            ratio = self._matched_kappa(self.gate, x, 0.5, seed) / self.gate.get_kappa()
+        self._health(x, seed).warn_if_features_moved(ratio)
+
     @property
     def exact_dtype(self) -> str:
         """What kernels and gates are computed in: float64 for such a layer, else float32."""

@@ -25,6 +25,7 @@ from gated_domains.keras_layer.finding import (
     Inputs,
     at_least_float32_rows,
     batches_of,
+    find_units,
     one_units,
     spread,
     without_gradients,
@@ -57,6 +58,13 @@ def replace_head(
     input, or names of layers whose channel statistics they see. A sequential model becomes a functional one by it.
     """
     check_graph(model)
+    there = find_units(model)
+    if there and (name is None or name in there):
+        raise ValueError(
+            f"the model {model.name!r} already has gated domain units: {', '.join(there)}; use them (model_head, "
+            "fit_head), call replace_head on the model that ends in Dense for other settings, or choose another Dense "
+            "with name="
+        )
     path = find_head(model, name=name)
     old = path[-1]
     if getattr(old, "quantization_mode", None):
@@ -87,9 +95,14 @@ def renew_coverage(
     batch_size: int = ROWS_AT_ONCE,
     seed: int = 0,
 ) -> GatedDomainUnits:
-    """Measure anew which rows are familiar: due when an epoch begins, since features move, and before evaluation."""
+    """Measure anew which rows are familiar: due when an epoch begins, since features move, and before evaluation.
+
+    Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.
+    """
     rows = gating_rows(model, inputs, max_rows=max_rows, batch_size=batch_size)
-    return model_head(model).fit_coverage(rows, seed=seed)
+    units = model_head(model).fit_coverage(rows, seed=seed)
+    units.warn_if_features_moved(rows, seed=seed)
+    return units
 
 
 def fit_head(

@@ -119,6 +119,15 @@ class FitsData(nn.Module):
         """Measure whether gates do anything on these rows of the gating view."""
         return self._health(self._fitting_rows(features), seed)
 
+    @torch.no_grad()
+    def warn_if_features_moved(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> None:
+        """Warn (``GateWarning``) where these rows of the gating view lie where the bases no longer see them."""
+        x = self._fitting_rows(features)
+        ratio = 1.0
+        if isinstance(self.gate, SoftmaxGate):
+            ratio = self._matched_kappa(self.gate, x, 0.5, seed) / float(self.gate.kappa)
+        self._health(x, seed).warn_if_features_moved(ratio)
+
     @property
     def num_bases(self) -> int:
         """How many bases are in use."""

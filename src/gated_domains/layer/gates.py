@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gated_domains.common.names import known_name
 from gated_domains.common.numbers import not_negative, positive
 from gated_domains.layer.products import InnerProducts
 from gated_domains.layer.scalars import Scalars, shown
@@ -122,3 +123,12 @@ def _off_zero(squared: Tensor) -> Tensor:
 
 
 GATES: dict[str, type[Gate]] = {"cosine": CosineGate, "mmd": MMDGate, "projection": ProjectionGate}
+
+
+def as_gate(gate: str | Gate) -> Gate:
+    """The gate of that name, or the one given."""
+    if isinstance(gate, str):
+        return GATES[known_name("gate", gate, GATES)]()
+    if not isinstance(gate, Gate):
+        raise TypeError(f"gate must be a gate or its name, got {gate!r}; try CosineGate(kappa) or 'mmd'")
+    return gate

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gated_domains.common.names import known_name
 from gated_domains.common.numbers import positive
 from gated_domains.layer.precision import at_least_float32, autocast_off
 from gated_domains.layer.scalars import Scalars, shown
@@ -314,3 +315,12 @@ KERNELS: dict[str, type[RadialKernel]] = {
     "matern52": Matern52,
     "inverse_multiquadric": InverseMultiquadric,
 }
+
+
+def kernel_like(kernel: str | KernelLike, sigma: float) -> KernelLike:
+    """The kernel of that name with this width, or the one given, which keeps its own."""
+    if isinstance(kernel, str):
+        return KERNELS[known_name("kernel", kernel, KERNELS)](sigma)
+    if not callable(kernel) or isinstance(kernel, type):
+        raise TypeError(f"kernel must be a kernel, its name or a callable k(x, z), got {kernel!r}; try Gaussian(sigma)")
+    return kernel

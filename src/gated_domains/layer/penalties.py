@@ -5,12 +5,15 @@ The loss is the task's plus ``sum of lambda * penalty``. Inactive bases count no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gated_domains.common.names import known_name
 from gated_domains.layer.gates import simplex
 from gated_domains.layer.products import InnerProducts, residual
 from gated_domains.layer.spectral import spectral_norm
@@ -26,6 +29,9 @@ class Gated(Protocol):
     def beta(self) -> Tensor: ...
     @property
     def products(self) -> InnerProducts: ...
+
+
+Penalty = Callable[[Gated], Tensor]
 
 
 def reconstruction(out: Gated) -> Float[Tensor, ""]:
@@ -76,9 +82,30 @@ def distributional_variance(out: Gated) -> Float[Tensor, ""]:
     return (out.products.norms * used).sum() / count - everywhere
 
 
-def _overlap(products: InnerProducts, target: Target) -> Tensor:
+ORTHOGONALITY: dict[str, Callable[..., Tensor]] = {
+    "srip": srip,
+    "soft_orthogonality": soft_orthogonality,
+    "mutual_coherence": mutual_coherence,
+}
+
+
+def as_orthogonality(penalty: str | Penalty, target: Target) -> Penalty:
+    """The penalty of that name towards this target, or the function given, which knows its own."""
+    _check_target(target)
+    if not isinstance(penalty, str):
+        return penalty
+    named = ORTHOGONALITY[known_name("orthogonality", penalty, ORTHOGONALITY)]
+    # Coherence is a ratio of entries, with no target to subtract.
+    return named if target == "diagonal" or named is mutual_coherence else partial(named, target=target)
+
+
+def _check_target(target: Target) -> None:
     if target not in ("diagonal", "identity"):
         raise ValueError(f"target must be 'diagonal' or 'identity', got {target!r}")
+
+
+def _overlap(products: InnerProducts, target: Target) -> Tensor:
+    _check_target(target)
     gram = products.gram
     identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     overlap = gram * (1 - identity) if target == "diagonal" else gram - identity

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from gated_domains.common.names import known_name
 from gated_domains.layer.precision import at_least_float32
 
 
@@ -153,3 +154,12 @@ TASKS: dict[str, type[Task]] = {
     "regression": Regression,
     "probabilistic_regression": ProbabilisticRegression,
 }
+
+
+def as_task(task: str | Task) -> Task:
+    """The task of that name, or the one given."""
+    if isinstance(task, str):
+        return TASKS[known_name("task", task, TASKS)]()
+    if not isinstance(task, Task):
+        raise TypeError(f"task must be a task or its name, got {task!r}; try MultiClass() or 'regression'")
+    return task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Literal, cast
@@ -21,16 +21,15 @@ from gated_domains.layer.checks import check_input
 from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.experts import ExpertsFactory, LinearExperts, start_at_zero
 from gated_domains.layer.fitting import paper_normal
-from gated_domains.layer.gates import GATES, CosineGate, Gate, ProjectionGate, SoftmaxGate, simplex
-from gated_domains.layer.kernels import Gaussian, KernelLike
+from gated_domains.layer.gates import GATES, Gate, ProjectionGate, SoftmaxGate, as_gate, simplex
+from gated_domains.layer.kernels import Gaussian, KernelLike, kernel_like
 from gated_domains.layer.output import GatedOutput, Weighed
-from gated_domains.layer.penalties import Gated
+from gated_domains.layer.penalties import Gated, Penalty, Target, as_orthogonality
 from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled
 from gated_domains.layer.stream import GateStream
-from gated_domains.layer.tasks import ProbabilisticRegression, Task, match_moments
+from gated_domains.layer.tasks import ProbabilisticRegression, Task, as_task, match_moments
 
 Gates = Literal["sample", "batch"] | GateStream
-Penalty = Callable[[Gated], Tensor]
 
 
 class GatedDomainUnits(Anneals):
@@ -42,6 +41,8 @@ class GatedDomainUnits(Anneals):
     beta comes from kernel inner products between ``gating`` (the features unless another view is given) and the
     ``bases``. With a shared expert f_0 the experts d_j are deviations that start at zero, and coverage c(x) takes an
     unfamiliar sample back to f_0; ``coverage=False`` keeps c = 1.
+
+    ``kernel``, ``gate``, ``task`` and ``orthogonality`` are objects or their names: ``gate="mmd"``, ``MMDGate(kappa)``.
 
     Call ``fit_bases`` with training features before training: bases, sigma and kappa then fit the data. With
     ``num_bases="adaptive"`` that is one basis; ``adapt_bases`` then splits, merges and prunes between epochs.
@@ -55,18 +56,19 @@ class GatedDomainUnits(Anneals):
         num_bases: int | Literal["auto", "adaptive"] = 5,
         basis_size: int = 10,
         max_bases: int | None = None,
-        kernel: KernelLike | None = None,
-        gate: Gate | None = None,
+        kernel: str | KernelLike = "gaussian",
+        gate: str | Gate = "cosine",
         experts: ExpertsFactory = LinearExperts,
         shared: bool = True,
         coverage: bool = True,
-        task: Task | None = None,
+        task: str | Task | None = None,
         gating_features: int | None = None,
         lambda_ols: float = 1e-3,
         lambda_l1: float = 0.0,
         lambda_entropy: float = 0.0,
         lambda_orth: float = 0.0,
-        orthogonality: Penalty = penalties.srip,
+        orthogonality: str | Penalty = "srip",
+        orthogonality_target: Target = "diagonal",
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         super().__init__()
@@ -80,18 +82,14 @@ class GatedDomainUnits(Anneals):
         self.max_bases, used = room_to_grow(max_bases) if num_bases == "adaptive" else room(num_bases, max_bases)
         # Places that were never fitted to anything, and perhaps lie far from the data.
         self.spare = self.auto or self.max_bases > used
-        self.kernel = kernel if kernel is not None else Gaussian(math.sqrt(2 * self.gating_features))
-        self.gate = gate if gate is not None else CosineGate()
-        if not callable(self.kernel) or isinstance(self.kernel, type):
-            raise TypeError(f"kernel must be a kernel or a callable k(x, z), got {kernel!r}; try Gaussian(sigma)")
-        if not isinstance(self.gate, Gate):
-            raise TypeError(f"gate must be a gate object, got {gate!r}; try CosineGate(kappa) or MMDGate(kappa)")
-        self.task = task
+        self.kernel = kernel_like(kernel, math.sqrt(2 * self.gating_features))
+        self.gate = as_gate(gate)
+        self.task = None if task is None else as_task(task)
         self.lambda_ols = not_negative("lambda_ols", lambda_ols)
         self.lambda_l1 = not_negative("lambda_l1", lambda_l1)
         self.lambda_entropy = not_negative("lambda_entropy", lambda_entropy)
         self.lambda_orth = not_negative("lambda_orth", lambda_orth)
-        self.orthogonality = orthogonality
+        self.orthogonality = as_orthogonality(orthogonality, orthogonality_target)
         self.memory_budget = memory_budget
 
         # As standardised features would lie; the default sigma is their expected distance.
@@ -99,7 +97,7 @@ class GatedDomainUnits(Anneals):
         self.register_buffer("active", torch.arange(self.max_bases) < used)
         if self.adaptive:
             self._remember_rounds()
-        numbers = self.out_features * (task.numbers_an_output if task else 1)
+        numbers = self.out_features * (self.task.numbers_an_output if self.task else 1)
         self.experts = experts(self.max_bases, self.in_features, numbers)
         self.shared = experts(1, self.in_features, numbers) if shared else None
         if shared:
@@ -118,7 +116,7 @@ class GatedDomainUnits(Anneals):
         setting: Setting = "digits",
         num_bases: int = 5,
         basis_size: int = 10,
-        task: Task | None = None,
+        task: str | Task | None = None,
         gating_features: int | None = None,
     ) -> GatedDomainUnits:
         """The paper's layer: its initialiser, kernel width, gate, penalties and experts, for one of its two settings.
@@ -141,7 +139,7 @@ class GatedDomainUnits(Anneals):
             lambda_ols=row.lambda_ols,
             lambda_l1=row.lambda_l1,
             lambda_orth=row.lambda_orth,
-            orthogonality=partial(penalties.srip, target="identity"),
+            orthogonality_target="identity",
         )
         with torch.no_grad():
             head.bases.copy_(paper_normal(num_bases, basis_size, head.gating_features))

@@ -166,7 +166,10 @@ def doubts(folder: ImageFolder) -> Iterator[str]:
 def passed_over(others: Sequence[str]) -> Iterator[str]:
     """A note on files that are no images, where there are any."""
     if others:
-        yield f"{len(others):,} files are no images and were passed over: {listing(others, 3)}"
+        what = (
+            "1 file is not an image and was" if len(others) == 1 else f"{len(others):,} files are not images and were"
+        )
+        yield f"{what} skipped: {listing(others, 3)}"
 
 
 def scan(root: Path) -> ImageFolder:

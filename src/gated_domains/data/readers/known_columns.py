@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, RowError, listing, nearest
+from gated_domains.common.names import nearest
+from gated_domains.data.errors import DataError, RowError, listing
 from gated_domains.data.matching import places_of
 from gated_domains.data.readers.cells import as_days, as_levels, as_numbers, day, is_date, is_number, number
 from gated_domains.data.tables import Categories, Column, Numbers
