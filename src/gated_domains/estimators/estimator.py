@@ -50,7 +50,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     device: str
     random_state: Any
 
-    def fit(self: Own, X: Any, y: Any, sample_domain: Any = None, sample_weight: Any = None) -> Own:  # noqa: N803
+    def fit(self: Own, X: Any, y: Any, *, sample_domain: Any = None, sample_weight: Any = None) -> Own:  # noqa: N803
         """Fit to rows ``X`` with targets ``y``.
 
         ``sample_domain`` names the domain of each row. It is not needed: with it, rows that early stopping validates on
