@@ -4,18 +4,24 @@ Every row is fitted in a process of its own, one after the other, on the same ma
 peak of memory is that of the process while it fits, with Python, torch and the data themselves in it.
 
     python benchmarks/estimators.py [--rows 100000] [--columns 1024] [--save estimators_2cpu]
+    python benchmarks/estimators.py --beside-busy FEATURES.npz [--rounds 3] [--save estimators_busy_2cpu]
+
+``--beside-busy`` fits ERMClassifier and GDUClassifier to features in a file (``features``, ``labels``), in turns alone
+and beside a process that keeps one core busy, and gives the ratio of the two in every round.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +85,41 @@ def fit_one(name: str, folder: Path, bases: int) -> dict[str, float]:
     }
 
 
+BUSY = "while True: pass"
+
+
+def beside_busy(path: Path, rounds: int) -> dict[str, Any]:
+    """Seconds of fits alone and beside a process that keeps a core busy, in turns, and the load when each began."""
+    from gated_domains import ERMClassifier, GDUClassifier
+
+    with np.load(path) as file:
+        values, labels = file["features"], file["labels"]
+    found: dict[str, Any] = {}
+    for kind in (ERMClassifier, GDUClassifier):
+        kind(random_state=0, epochs=1).fit(values, labels)  # what is done once in a process is done before the clock
+        found[kind.__name__] = []
+        for _ in range(rounds):
+            row: dict[str, float] = {"load": os.getloadavg()[0]}
+            row["alone"], row["alone_cpu"] = fit_seconds(kind, values, labels)
+            with subprocess.Popen([sys.executable, "-c", BUSY]) as busy:
+                row["busy"], row["busy_cpu"] = fit_seconds(kind, values, labels)
+                busy.kill()
+            found[kind.__name__].append(row)
+            print(
+                f"{kind.__name__}: {row['alone']:.1f} s alone, {row['busy']:.1f} s beside a busy process, "
+                f"{row['busy'] / row['alone']:.2f} x (load average {row['load']:.1f})",
+                flush=True,
+            )
+    return found
+
+
+def fit_seconds(kind: Any, values: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Seconds of a fit by the clock, and of all cores together."""
+    start, worked = time.perf_counter(), time.process_time()
+    kind(random_state=0).fit(values, labels)
+    return time.perf_counter() - start, time.process_time() - worked
+
+
 def shown(found: dict[str, dict[str, float]]) -> str:
     """The table."""
     base = next(iter(found.values()))["seconds"]
@@ -97,11 +138,20 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--columns", type=int, default=1_024)
     parser.add_argument("--bases", type=int, default=10)
+    parser.add_argument("--beside-busy", type=Path, metavar="FEATURES", help="measure beside a busy process instead")
+    parser.add_argument("--rounds", type=int, default=3, help="of --beside-busy")
     parser.add_argument("--save", help="name of a file under results/")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:
         print(json.dumps(fit_one(chosen.one[0], Path(chosen.one[1]), chosen.bases)))
+        return
+    if chosen.beside_busy:
+        measured = beside_busy(chosen.beside_busy, chosen.rounds)
+        if chosen.save:
+            machine = f"{os.cpu_count()} CPU cores, {platform.platform()}, torch {version('torch')}"
+            said = {"machine": machine, "command": " ".join(["python", *sys.argv]), **measured}
+            RESULTS.joinpath(f"{chosen.save}.json").write_text(json.dumps(said, indent=1) + "\n")
         return
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as place:

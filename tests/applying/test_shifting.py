@@ -337,7 +337,7 @@ def test_a_saved_estimator_is_held_against_the_rows_it_kept(fit, tmp_path):
     assert found.compared == "rows it was trained on"
     assert {source.name for source in found.sources} == {"north", "south", "west"}
     assert found.true_accuracy is not None
-    assert "calibrate_accuracy(X, y, sample_domain)" in found.no_accuracy
+    assert "calibrate_accuracy(X, y, sample_domain=...)" in found.no_accuracy
 
 
 def test_an_estimator_is_calibrated_and_saved_as_it_was(fit, tmp_path):
@@ -350,7 +350,7 @@ def test_an_estimator_is_calibrated_and_saved_as_it_was(fit, tmp_path):
     assert back.get_params() == fit.get_params()
     data = numbers()
     expected = GDUClassifier(**fit.get_params()).fit(data[["age", "dose"]], data["sick"])
-    expected.calibrate_accuracy(data[["age", "dose"]], data["sick"], data["site"])
+    expected.calibrate_accuracy(data[["age", "dose"]], data["sick"], sample_domain=data["site"])
     assert back.accuracy_.measured == expected.accuracy_.measured
     assert of_estimator(folder, new).accuracy == found.accuracy
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -399,3 +403,14 @@ def test_a_training_that_breaks_off_stops_no_other_and_is_named_under_the_table(
         assert "| ERM |" in written
         assert "retrained linear head" in written
         assert "1e+30" not in written.splitlines()[2]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot be pinned to a core here")
+def test_a_hundred_refusals_on_one_core_all_exit_with_2(data):
+    """There a thread of the table reader may get its turn after the interpreter has ended, which aborts the process."""
+    core = min(os.sched_getaffinity(0))
+    pinned = f"import os; os.sched_setaffinity(0, [{core}]); from gated_domains.cli import main; main()"
+    command = [sys.executable, "-c", pinned, "compare", str(data), "--target", "nothere"]
+    ends = collections.Counter(subprocess.run(command, capture_output=True).returncode for _ in range(100))
+    assert ends == {2: 100}

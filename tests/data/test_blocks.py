@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import lzma
+import threading
+import weakref
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from pyarrow import csv as arrow_csv
 
 from gated_domains.data import NewData, Reading, Schema, blocks, fit_encoding, load_data, read_like, schema_of
 from gated_domains.data.blocks import blocks_like, rows_at_a_time
@@ -222,6 +226,27 @@ def test_a_column_that_is_empty_in_some_parts_only_is_not_called_empty(tmp_path,
     assert {part.notes for part in blocks_like(path, schema, rows=4)} == {
         ("column 'age' is empty; all its values count as missing",)
     }
+
+
+@pytest.mark.parametrize("parts", [1, None], ids=["one part", "all parts"])
+def test_no_thread_of_arrow_holds_a_python_object_once_parts_are_read(tmp_path, monkeypatch, parts):
+    sources, read = [], arrow_csv.open_csv
+
+    def released_late(source: object, **options: object) -> pa.csv.CSVStreamingReader:
+        sources.append(weakref.ref(source))
+        held = [source]
+        del source
+        threading.Timer(0.1, held.clear).start()
+        return read(held[0], **options)
+
+    monkeypatch.setattr(arrow_csv, "open_csv", released_late)
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress(TRAINED.encode()))
+    tables = look_through(path).tables(5)
+    assert len(list(itertools.islice(tables, parts))) == (parts or 5)
+    tables.close()
+    assert sources
+    assert all(source() is None for source in sources)
 
 
 def test_packed_files_may_hold_more_than_there_is_memory(tmp_path, schema, monkeypatch):

@@ -10,15 +10,19 @@ import gzip
 import io
 import lzma
 import tarfile
+import threading
 import tracemalloc
+import weakref
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv as arrow_csv
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
@@ -679,6 +683,31 @@ def test_a_small_file_that_unpacks_to_more_than_there_is_memory_is_refused(tmp_p
         file.write(b"x,site,y\n" + b"1,a,0\n2,b,1\n" * 500_000)
     with pytest.raises(DataError, match="unpacked, it is larger than the memory"):
         load(path)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_no_thread_of_arrow_holds_a_python_object_once_a_table_is_read(tmp_path, monkeypatch, suffix, encoding, fault):
+    """A thread that releases one after the interpreter has ended aborts the process."""
+    sources, read = [], arrow_csv.read_csv
+
+    def released_late(source: object, **options: object) -> pa.Table:
+        """As by a thread of Arrow's that gets no core for a while."""
+        sources.append(weakref.ref(source))
+        held = [source]
+        del source
+        threading.Timer(0.1, held.clear).start()
+        return read(held[0], **options)
+
+    monkeypatch.setattr(arrow_csv, "read_csv", released_late)
+    path = tmp_path / f"table.csv{suffix}"
+    packed = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    path.write_bytes(packed((TEXT + "1,2,3,4,5\n" * fault).encode(encoding)))
+    with pytest.raises(DataError, match="Expected 4 columns, got 5") if fault else nullcontext():
+        load(path)
+    assert sources
+    assert all(source() is None or isinstance(source(), pa.NativeFile) for source in sources)
 
 
 def test_a_zip_whose_member_leads_out_of_it_is_refused(tmp_path):

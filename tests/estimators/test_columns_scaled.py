@@ -92,7 +92,7 @@ def test_rows_that_come_in_many_parts_are_the_same_rows(name, monkeypatch):
     settings = {"alpha": 0.05, "tol": 1e-3}
     whole = made(kind, **settings).fit(table.x, y)
     of_whole = whole.predicted(table.x)
-    monkeypatch.setattr(rows, "AT_ONCE", 7)
+    monkeypatch.setattr(rows, "_AT_ONCE", 7)
     monkeypatch.setattr(rows, "_FEWEST", 1)
     split = made(kind, **settings).fit(table.x, y)
     for name, values in split.predicted(table.x).arrays().items():
@@ -121,5 +121,6 @@ def test_what_is_given_is_not_written_to(name, solver):
     kind, table = KINDS[name], made_table()
     given = [table.x.copy(), answers(kind, table).copy(), table.sites.copy(), np.ones(90)]
     kept = [one.copy() for one in given]
-    made(kind, solver=solver, epochs=2).fit(*given).predict(given[0])
+    x, y, sites, weights = given
+    made(kind, solver=solver, epochs=2).fit(x, y, sample_domain=sites, sample_weight=weights).predict(x)
     assert all(np.array_equal(one, before) for one, before in zip(given, kept, strict=True))

@@ -94,6 +94,16 @@ def test_parts_take_routed_domains_too():
         assert asking.get_metadata_routing().partial_fit.requests["sample_domain"] is True
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "calibrate_accuracy"])
+@pytest.mark.parametrize("name", KINDS)
+def test_weights_and_domains_are_passed_by_name_only(name, method, table):
+    estimator = made(KINDS[name])
+    if not hasattr(estimator, method):
+        pytest.skip("classifiers with gates alone forecast their accuracy")
+    with pytest.raises(TypeError, match=rf"{method}\(\) takes 3 positional arguments but 4 were given"):
+        getattr(estimator, method)(table.x, answers(KINDS[name], table), np.ones(90))
+
+
 @pytest.mark.parametrize("name", ["GDUClassifier", "ERMRegressor"])
 def test_names_of_columns_are_remembered_and_asked_for(name, table):
     x = pd.DataFrame(table.x, columns=["age", "chol", "weight", "height"])

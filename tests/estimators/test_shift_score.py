@@ -112,7 +112,7 @@ def test_what_cannot_be_said_is_refused_with_the_cure(fit, table):
 @pytest.fixture(scope="module")
 def calibrated(table):
     fit = fitted(GDUClassifier, table)
-    assert fit.calibrate_accuracy(table.x, table.classes, table.sites) is fit
+    assert fit.calibrate_accuracy(table.x, table.classes, sample_domain=table.sites) is fit
     return fit
 
 
@@ -151,18 +151,18 @@ def test_a_new_fit_and_a_new_part_forget_it(calibrated, table):
 
 def test_progress_is_told_to_those_who_asked(table, capsys):
     fit = fitted(GDUClassifier, table).set_params(verbose=1000)
-    fit.calibrate_accuracy(table.x.tolist(), table.classes.tolist(), table.sites.tolist())
+    fit.calibrate_accuracy(table.x.tolist(), table.classes.tolist(), sample_domain=table.sites.tolist())
     assert "bern left out (2 of 3)" in capsys.readouterr().out
 
 
 def test_too_few_domains_and_classes_are_told(fit, table):
     for sites in (None, np.full(240, "one")):
         with pytest.raises(ValueError, match=r"names [01] domains, .* at least 2 are needed"):
-            fit.calibrate_accuracy(table.x, table.classes, sites)
+            fit.calibrate_accuracy(table.x, table.classes, sample_domain=sites)
     two = made_table(240, classes=2)
     of_one_class_each = np.where(two.classes == 0, "zero", "others")
     with pytest.raises(ValueError, match=r"without the domain 'others' nothing can be fitted: .*2 classes"):
-        fitted(GDUClassifier, two).calibrate_accuracy(two.x, two.classes, of_one_class_each)
+        fitted(GDUClassifier, two).calibrate_accuracy(two.x, two.classes, sample_domain=of_one_class_each)
 
 
 def test_regressors_have_no_accuracy_and_a_card_that_says_so_is_refused(calibrated, table, tmp_path):

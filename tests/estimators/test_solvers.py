@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
-from gated_domains.estimators import ERMClassifier, ERMRegressor, GDUClassifier, GDURegressor, estimator, full_batch
+from gated_domains.estimators import ERMClassifier, ERMRegressor, GDUClassifier, GDURegressor, full_batch, threads
 from gated_domains.estimators.mini_batch import batches_of
+from gated_domains.estimators.network import PlainNetwork
+from gated_domains.estimators.scaling import Scaling
 from made_estimators import KINDS, answers, fitted, made, made_table
 
 STRONG = {"alpha": 0.05, "deviation_alpha": 0.1}
@@ -153,20 +158,39 @@ def test_a_single_basis_that_may_move_is_no_trouble():
     assert np.isfinite(fit.predict(table.x)).all()
 
 
-def test_threads_are_given_back(monkeypatch):
-    seen = []
-    original = estimator.solve
-    monkeypatch.setattr(
-        estimator,
-        "solve",
-        lambda *given, **settings: seen.append(torch.get_num_threads()) or original(*given, **settings),
-    )
+# 6 operations for each of 100 rows and (5 + 1) x 3 weights: 10,800.
+@pytest.mark.parametrize(("flops", "used"), [(10_801, 1), (10_800, 2), (5_400, 3), (1_000, 4)])
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_steps_use_as_many_threads_as_they_are_worth_and_the_caller_keeps_his(monkeypatch, solver, flops, used):
+    table, seen, original = made_table(100, width=5), [], PlainNetwork.loss
+
+    def loss(*given: Any, **settings: Any) -> Tensor:
+        seen.append(torch.get_num_threads())
+        return original(*given, **settings)
+
+    monkeypatch.setattr(PlainNetwork, "loss", loss)
+    monkeypatch.setattr(threads, "_FLOPS_A_THREAD", flops)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        made(ERMClassifier, solver=solver, batch_size=100).fit(table.x, table.classes)
+        assert (set(seen), torch.get_num_threads()) == ({used}, 4)
+        with pytest.raises(ValueError, match="loss became"):
+            made(ERMRegressor, standardize=False, solver=solver).fit(1e200 * table.x, table.numbers)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("ask", ["predict", "partial_fit"])
+def test_asking_and_parts_use_few_threads_too(monkeypatch, ask):
+    table, fit, seen = made_table(), fitted(ERMClassifier), []
+    part = {"predict": (table.x,), "partial_fit": (table.x, table.classes)}[ask]
+    monkeypatch.setattr(Scaling, "forward", lambda self, x: seen.append(torch.get_num_threads()) or x)
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        fitted(ERMClassifier)
-        assert (seen, torch.get_num_threads()) == ([1], 2)
-        with pytest.raises(ValueError, match="one class"):
-            ERMClassifier().fit(np.eye(3), [1, 1, 1])
-        assert torch.get_num_threads() == 2
+        getattr(fit, ask)(*part)
+        assert (set(seen), torch.get_num_threads()) == ({1}, 2)
     finally:
-        torch.set_num_threads(1)
+        torch.set_num_threads(before)

@@ -217,8 +217,8 @@ def _of_estimator(
     if not calibrate:
         return Foresight(
             None,
-            f"{_UNMEASURED}: call calibrate_accuracy(X, y, sample_domain) and save it again, or add --calibrate --data "
-            "FILE --target COLUMN --domain COLUMN.",
+            f"{_UNMEASURED}: call calibrate_accuracy(X, y, sample_domain=...) and save it again, or add --calibrate "
+            "--data FILE --target COLUMN --domain COLUMN.",
         )
     trained = model.trained_on(training, reading=reading, data_dir=data_dir).train
     if trained.domains is None or len(np.unique(trained.domains)) < 2:
@@ -227,7 +227,7 @@ def _of_estimator(
         )
     sites = np.array(trained.domain_names)[trained.domains]
     try:
-        estimator.calibrate_accuracy(model.table(trained), estimator.classes_[trained.targets], sites)
+        estimator.calibrate_accuracy(model.table(trained), estimator.classes_[trained.targets], sample_domain=sites)
     except ValueError as error:
         raise DataError(f"{trained.name}: {error}") from error
     kept = load_estimator(model.name)  # with the settings it was saved with, not those of this asking

@@ -31,6 +31,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         self: Own,
         X: Any,  # noqa: N803
         y: Any,
+        *,
         classes: Any = None,
         sample_domain: Any = None,
         sample_weight: Any = None,

@@ -24,7 +24,7 @@ from gated_domains.estimators.parts import Parts
 from gated_domains.estimators.rows import RowSource
 from gated_domains.estimators.scaling import Scaling
 from gated_domains.estimators.solving import Solving, set_apart, solve
-from gated_domains.estimators.threads import threads_for
+from gated_domains.estimators.threads import step_flops, threads_for
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
 from gated_domains.layer.tasks import Regression, Task
@@ -50,7 +50,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     device: str
     random_state: Any
 
-    def fit(self: Own, X: Any, y: Any, sample_domain: Any = None, sample_weight: Any = None) -> Own:  # noqa: N803
+    def fit(self: Own, X: Any, y: Any, *, sample_domain: Any = None, sample_weight: Any = None) -> Own:  # noqa: N803
         """Fit to rows ``X`` with targets ``y``.
 
         ``sample_domain`` names the domain of each row. It is not needed: with it, rows that early stopping validates on
@@ -62,8 +62,9 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             solver = how.chosen(len(material), material.source.width)
             # First of all: neither scaling nor bases may see the rows that validate.
             kept, apart = set_apart(material, how, seed) if how.early_stopping else (material, None)
-            with threads_for(material.source):
+            with threads_for(0):
                 network = self._network_for(kept, outputs, task, seed=seed, double=solver == "lbfgs")
+            with threads_for(step_flops(network, how.rows_a_step(kept.source, solver))):
                 history = solve(network, kept, how, apart=apart, solver=solver, seed=seed)
             self.solver_, self.n_iter_ = history.solver, history.iterations
             self.loss_curve_, self.validation_curve_ = history.losses, history.validation_losses
@@ -86,7 +87,8 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             how, first = Solving.of(self), not hasattr(self, "network_")
             material, outputs, task = self._read(X, y, sample_domain, sample_weight, reset=first, classes=classes)
             if first:
-                network, parts = self._network_for(material, outputs, task, seed=self._seed(), double=False), None
+                with threads_for(0):
+                    network, parts = self._network_for(material, outputs, task, seed=self._seed(), double=False), None
                 self.solver_, self.n_iter_, self.loss_curve_, self.validation_curve_ = "adam", 0, [], []
             else:
                 # Copies: a part that turns out to be bad leaves what was learned before it.
@@ -97,7 +99,8 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                     )
                 network.to(material.source.device)
             self._parts = parts = parts or Parts(network, fitted=not first, seed=self._seed())
-            loss = parts.learn(network, material, batch_size=how.batch_size, rate=how.learning_rate)
+            with threads_for(step_flops(network, how.rows_a_step(material.source, "adam"))):
+                loss = parts.learn(network, material, batch_size=how.batch_size, rate=how.learning_rate)
             self.loss_curve_ = [*self.loss_curve_, loss]
             self.n_iter_ += 1
             self._keep_rows(material, network, first=first, seed=self.n_iter_)
@@ -258,7 +261,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         found: dict[str, NDArray[Any]] = {}
         self.network_.to(source.device)
         try:
-            with threads_for(source):
+            with threads_for(step_flops(self.network_, min(at_once or source.at_once, len(source)))):
                 for part, x in source.parts(at_once):
                     for name, value in ask(x).items():
                         if value is None:

@@ -212,6 +212,7 @@ class GDUClassifier(Gated, NetworkClassifier):
         self: Own,
         X: Any,  # noqa: N803
         y: Any,
+        *,
         sample_domain: Any,
         sample_weight: Any = None,
     ) -> Own:
@@ -220,7 +221,7 @@ class GDUClassifier(Gated, NetworkClassifier):
         The same classifier is fitted without each domain in turn and asked about it. Kept as ``accuracy_`` until the
         next fit, and saved with the model.
         """
-        self.accuracy_ = calibrated_accuracy(self, X, y, sample_domain, sample_weight)
+        self.accuracy_ = calibrated_accuracy(self, X, y, sample_domain=sample_domain, sample_weight=sample_weight)
         return self
 
     def estimate_accuracy(self, X: Any) -> AccuracyEstimate:  # noqa: N803
@@ -229,7 +230,7 @@ class GDUClassifier(Gated, NetworkClassifier):
         if not hasattr(self, "accuracy_"):
             raise ValueError(
                 "nobody has measured how well its accuracy can be foreseen; call "
-                "calibrate_accuracy(X, y, sample_domain) with the rows of training first"
+                "calibrate_accuracy(X, y, sample_domain=...) with the rows of training first"
             )
         return self.accuracy_.estimate(said.output.max(1), coverage_of(self.network_.units, said))
 

@@ -26,6 +26,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         self: Own,
         X: Any,  # noqa: N803
         y: Any,
+        *,
         sample_domain: Any = None,
         sample_weight: Any = None,
     ) -> Own:

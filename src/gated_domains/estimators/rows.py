@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-AT_ONCE = 4096
+_AT_ONCE = 4096
 # Fewer of wide ones: so many numbers together, and at least so many rows.
 _NUMBERS, _FEWEST = 1 << 20, 128
 # Rows, by chance, that bases and heuristics are taken from.
@@ -42,6 +42,11 @@ class RowSource:
         """How many columns there are."""
         return int(self.values.shape[1])
 
+    @property
+    def at_once(self) -> int:
+        """As many rows as take up little memory."""
+        return max(_FEWEST, min(_AT_ONCE, _NUMBERS // self.width))
+
     def some(self, rows: NDArray[np.int64]) -> RowSource:
         """A source of some of the rows, without a copy of them."""
         found = copy(self)
@@ -56,8 +61,8 @@ class RowSource:
         return _tensor(self.values[rows]).to(self.device)
 
     def parts(self, size: int | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """All rows in order, with their places: ``size`` at a time, or as many as take up little memory."""
-        size = max(_FEWEST, min(AT_ONCE, _NUMBERS // self.width)) if size is None else size
+        """All rows in order, with their places: ``size`` or ``at_once`` at a time."""
+        size = self.at_once if size is None else size
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             yield part, self.take(part)

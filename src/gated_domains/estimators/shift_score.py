@@ -92,8 +92,9 @@ def calibrated_accuracy(
     estimator: Any,
     X: Any,  # noqa: N803
     y: Any,
+    *,
     sample_domain: Any,
-    sample_weight: Any = None,
+    sample_weight: Any,
 ) -> AccuracyCalibration:
     """Fit the same classifier without each domain in turn, and see how confident and how right it is there."""
     from gated_domains.insight.shift.accuracy import LeftOut, calibrate_accuracy

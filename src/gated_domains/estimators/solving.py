@@ -14,8 +14,9 @@ from torch import Tensor
 from gated_domains.common.numbers import at_least_one, flag, not_negative, positive
 from gated_domains.estimators.full_batch import fit_full_batch
 from gated_domains.estimators.material import Material
-from gated_domains.estimators.mini_batch import fit_mini_batch
+from gated_domains.estimators.mini_batch import batches_of, fit_mini_batch
 from gated_domains.estimators.network import Network
+from gated_domains.estimators.rows import RowSource
 from gated_domains.estimators.watch import Watch
 
 SOLVERS = ("auto", "lbfgs", "adam")
@@ -65,6 +66,11 @@ class Solving:
         if self.solver == "auto":
             return "lbfgs" if rows * width <= _FULL_BATCH else "adam"
         return "lbfgs" if self.solver == "lbfgs" else "adam"
+
+    def rows_a_step(self, source: RowSource, solver: str) -> int:
+        """How many rows a step of the solver takes in together."""
+        most = source.at_once if solver == "lbfgs" else len(batches_of(np.arange(len(source)), self.batch_size)[0])
+        return min(most, len(source))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gated_domains.data.readers.column_types import raised
 from gated_domains.data.readers.table_files import (
     PARQUET_SUFFIXES,
     CsvForm,
+    arrow_source,
     bare_suffix,
     no_letter,
     odd_row,
@@ -156,14 +157,17 @@ def _csv_batches(
 ) -> Iterator[pa.RecordBatch]:
     from pyarrow import csv as arrow_csv
 
-    with unpacked(path) as file:
-        reader = arrow_csv.open_csv(file, **form.options(threads=threads, types=types, skipped=skipped))
-        any_rows = False
-        for batch in reader:
-            any_rows = True
-            yield batch
-        if not any_rows:  # a header alone
-            yield _no_rows(reader.schema)
+    with arrow_source(path, form.encoding, opened=unpacked) as source:
+        reader = arrow_csv.open_csv(source(), **form.options(threads=threads, types=types, skipped=skipped))
+        try:
+            any_rows = False
+            for batch in reader:
+                any_rows = True
+                yield batch
+            if not any_rows:  # a header alone
+                yield _no_rows(reader.schema)
+        finally:
+            del reader  # it holds the source
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

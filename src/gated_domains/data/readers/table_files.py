@@ -7,10 +7,12 @@ import csv
 import gzip
 import io
 import lzma
+import os
 import re
+import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gated_domains.data.errors import DataError, RowError, decoding, first_line, listing, naming, row_name
 from gated_domains.data.memory import available_bytes
+from gated_domains.data.readers.arrow_streams import lending
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,9 +107,14 @@ def _read_parquet(path: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _opened(path) as file:
-        # Parquet is read from its end: what is compressed once more must be unpacked first.
-        table = pq.read_table(pa.BufferReader(file.read()) if path.suffix.lower() in COMPRESSED_SUFFIXES else file)
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        # Parquet is read from its end: what is compressed once more must be unpacked first, into Arrow's own memory.
+        unpacked_file = pa.BufferOutputStream()
+        with _opened(path) as file:
+            shutil.copyfileobj(file, unpacked_file, _BLOCK)
+        table = pq.read_table(pa.BufferReader(unpacked_file.getvalue()))
+    else:
+        table = pq.read_table(pa.OSFile(os.fsencode(path)))
     return table.select(without_row_labels(table.column_names))
 
 
@@ -139,17 +147,17 @@ def _parsed(
 
     form = CsvForm.of(head, encoding, separator, decimal_point, text=text)
 
-    def read(file: object, *, threads: bool = True, types: dict[str, pa.DataType] | None = None) -> pa.Table:
-        return arrow_csv.read_csv(file, **form.options(threads=threads, types=types))
+    def read(*, threads: bool = True, types: dict[str, pa.DataType] | None = None) -> pa.Table:
+        with arrow_source(path, encoding, opened=_opened) as source:
+            return arrow_csv.read_csv(source(), **form.options(threads=threads, types=types))
 
     try:
-        types = _likely_types(head, read)
+        types = _likely_types(head, form)
         if types:
             # Arrow keeps all text until it has seen every value of a column whose type it must find out by itself.
-            with _opened(path) as file, suppress(ValueError):
-                return read(file, types=types)
-        with _opened(path) as file:
-            return read(file)
+            with suppress(ValueError):
+                return read(types=types)
+        return read()
     except UnicodeDecodeError as error:
         raise no_letter(path, error) from error
     except ValueError as error:
@@ -157,8 +165,7 @@ def _parsed(
             raise
         # Again on one thread: only then does the message say which row is the odd one.
         try:
-            with _opened(path) as file:
-                return read(file, threads=False)
+            return read(threads=False)
         except ValueError as exact:
             raise odd_row(path, exact) from exact
 
@@ -204,7 +211,7 @@ class CsvForm:
 
         return {
             "read_options": arrow_csv.ReadOptions(
-                use_threads=threads, block_size=_BLOCK, encoding=self.encoding, skip_rows_after_names=skipped
+                use_threads=threads, block_size=_BLOCK, skip_rows_after_names=skipped
             ),
             "parse_options": arrow_csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": arrow_csv.ConvertOptions(
@@ -244,14 +251,16 @@ def _codes(head: bytes, encoding: str, separator: str) -> list[str]:
     ]
 
 
-def _likely_types(head: bytes, read: Callable[[object], pa.Table]) -> dict[str, pa.DataType]:
+def _likely_types(head: bytes, form: CsvForm) -> dict[str, pa.DataType]:
     """What the columns of a long file hold in its head. None where nothing can be told: the file is short, or odd."""
     import pyarrow as pa
+    from pyarrow import csv as arrow_csv
 
     if len(head) < _HEAD:
         return {}
     try:
-        table = read(pa.BufferReader(head[: head.rfind(b"\n") + 1]))
+        with lending(io.BytesIO(head[: head.rfind(b"\n") + 1]), form.encoding) as lend:
+            table = arrow_csv.read_csv(lend(), **form.options())
     except ValueError:  # cut inside quotes, or damaged: the whole file will tell
         return {}
     return {field.name: field.type for field in table.schema if not pa.types.is_null(field.type)}
@@ -313,6 +322,23 @@ class _Bounded(io.RawIOBase):
         if self.left < 0:
             raise DataError(f"{self.path}: unpacked, it is larger than the memory of this machine; split it up")
         return len(content)
+
+
+@contextmanager
+def arrow_source(
+    path: Path, encoding: str, *, opened: Callable[[Path], AbstractContextManager[Any]]
+) -> Iterator[Callable[[], Any]]:
+    """Inside, a call of what is yielded gives what Arrow reads the text of a file from; not to be kept (``lending``).
+
+    A plain file in UTF-8 is read by Arrow alone, any other through the Python file that ``opened`` gives.
+    """
+    import pyarrow as pa
+
+    if encoding == "utf-8" and path.suffix.lower() not in COMPRESSED_SUFFIXES:
+        yield partial(pa.OSFile, os.fsencode(path))
+    else:
+        with opened(path) as file, lending(file, encoding) as lend:
+            yield lend
 
 
 @contextmanager
