@@ -160,7 +160,7 @@ def test_an_average_of_no_kernels_is_refused():
         ({"gate": "softmax"}, "unknown gate 'softmax'; known: cosine, mmd, projection"),
         ({"kernel": "Gauss"}, "unknown kernel 'Gauss'; known: gaussian, laplacian, rational_quadratic, matern32, "),
         ({"kernel": "Gauss"}, "did you mean 'gaussian'?"),
-        ({"task": "regresion"}, "did you mean 'regression'?"),
+        ({"task": "regressions"}, "did you mean 'regression'?"),
         ({"task": nn.MSELoss()}, "task must be a task or its name, got MSELoss()"),
         (
             {"orthogonality": "srp"},

@@ -65,8 +65,8 @@ def test_a_slip_in_the_name_of_a_file_is_answered_with_the_file_beside_it(tmp_pa
     Path(folder).mkdir(exist_ok=True)
     for name in ("heart.csv", "lungs.csv"):
         Path(folder, name).write_text("age,num\n1,2\n")
-    with pytest.raises(DataError, match=f"hart.csv is neither .*; did you mean '{Path(folder, 'heart.csv')}'?"):
-        load_data(str(Path(folder, "hart.csv")))
+    with pytest.raises(DataError, match=f"hearts.csv is neither .*; did you mean '{Path(folder, 'heart.csv')}'?"):
+        load_data(str(Path(folder, "hearts.csv")))
 
 
 def test_every_known_data_set_says_what_it_is():

@@ -123,7 +123,7 @@ def test_weights_that_are_not_there_are_missed(run):
     refused(run, "model.safetensors is not there")
 
 
-@pytest.mark.parametrize(("part", "name", "known"), [("method", "gduu", "'gdu'"), ("body", "smal", "'small'")])
+@pytest.mark.parametrize(("part", "name", "known"), [("method", "gduu", "'gdu'"), ("body", "mlpp", "'mlp'")])
 def test_an_unknown_method_or_body_is_called_unknown(run, part, name, known):
     card = json.loads((run / "model.json").read_text())
     changed(run / "model.json", shape={**card["shape"], part: name})

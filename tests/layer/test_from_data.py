@@ -438,12 +438,6 @@ def test_an_initialiser_of_another_shape_is_refused():
         )
 
 
-@pytest.mark.parametrize("settings", [{"kernel": "gaussian"}, {"gate": "cosine"}, {"gate": CosineGate}], ids=repr)
-def test_a_name_or_a_class_where_an_object_belongs_is_refused(settings, without_shape_checks):
-    with pytest.raises(TypeError, match=r"must be a .*; try"):
-        GatedDomainUnits(4, 2, **settings)
-
-
 def test_arrays_are_told_to_become_tensors(without_shape_checks):
     head = GatedDomainUnits(4, 2)
     for call in (head, head.fit_bases):
