@@ -13,6 +13,7 @@ pytestmark = pytest.mark.extras
 pytest.importorskip("keras")
 
 import keras  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
@@ -69,7 +70,7 @@ def test_rewriting_bases_leaves_the_count_of_steps_alone():
     assert int(as_numpy(model.optimizer.iterations)) == steps
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("nested", on_every_backend([True], of=[False, True]))
 def test_a_sequential_model_goes_on_decaying_its_deviations_when_loaded(nested, tmp_path):
     body = [layers.Dense(4, activation="relu"), layers.Dense(2)]
     dense = keras.Sequential([keras.Input((5,)), keras.Sequential([keras.Input((5,)), *body])] if nested else body)
