@@ -80,6 +80,7 @@ def test_the_body_stands_still_bit_by_bit_and_the_head_goes_on_with_the_same_opt
     check_whole(optimiser, model)
 
 
+@pytest.mark.one_backend
 @pytest.mark.usefixtures("quick_compile")
 def test_it_works_in_compiled_steps():
     model, head = gated(OPTIMISERS["sgd"](), jit=True)

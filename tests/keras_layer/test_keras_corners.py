@@ -50,6 +50,7 @@ def test_every_kernel_and_gate_of_pytorch_has_its_namesake():
     assert gates.GATES.keys() == GATES.keys()
 
 
+@pytest.mark.one_backend
 def test_the_average_of_rewritten_bases_begins_anew():
     head = GatedDomainUnits(2, num_bases=3)
     model = trained(head, keras.optimizers.Adam(1e-3, use_ema=True))
@@ -134,6 +135,7 @@ def test_stacked_deviations_that_do_not_start_at_zero_are_refused(last):
         GatedDomainUnits(2, experts=StackedExperts(template)).build((None, 5))
 
 
+@pytest.mark.one_backend
 def test_parts_of_a_fitted_layer_are_copied_with_their_fitted_numbers():
     head = GatedDomainUnits(2, kernel=kernels.Scaled(kernels.Average([kernels.Gaussian(1.0)]), 2.0)).fit_bases(X)
     other = GatedDomainUnits(2, kernel=head.kernel, gate=head.gate)
@@ -171,6 +173,7 @@ def test_a_layer_that_is_not_built_yet_answers():
         head.novelty(X)
 
 
+@pytest.mark.one_backend
 def test_rows_of_sequences_are_taken_from_all_of_them():
     sequences = np.repeat(np.arange(40, dtype="float32"), 3 * 2).reshape(40, 3, 2)  # each of its own number
     model = keras.Sequential([keras.Input((3, 2)), GatedDomainUnits(2)])
@@ -180,6 +183,7 @@ def test_rows_of_sequences_are_taken_from_all_of_them():
     assert rows.max() > 36
 
 
+@pytest.mark.one_backend
 def test_one_row_and_one_basis_are_enough():
     head = GatedDomainUnits(2, num_bases=1, basis_size=1, lambda_orth=0.1, lambda_entropy=0.1)
     out = head.evaluate(X[:1].astype("float64"))
