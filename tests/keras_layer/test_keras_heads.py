@@ -13,6 +13,7 @@ pytest.importorskip("keras")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
@@ -182,6 +183,7 @@ def test_body_layers_are_the_given_model_s_own(model):
     assert len(new.weights) - len(units) == len(model.weights) - 2  # all but kernel and bias of the Dense
 
 
+@pytest.mark.one_backend
 def test_the_given_model_goes_on_working(model, tmp_path):
     before = predictions(model)
     new = replace_head(model, verbose=False)
@@ -192,7 +194,9 @@ def test_the_given_model_goes_on_working(model, tmp_path):
 
 
 @pytest.mark.parametrize("gating", [None, ["conv1"], Colour()], ids=["features", "layer", "input"])
-@pytest.mark.parametrize("name", ["layers after the dense", "backbone and dense", "nested"])
+@pytest.mark.parametrize(
+    "name", on_every_backend(["nested"], of=["layers after the dense", "backbone and dense", "nested"])
+)
 def test_a_gated_model_is_saved_and_loaded(name, gating, tmp_path):
     new = replace_head(MODELS[name](), SMALL, gating=gating, verbose=False)
     fit_head(new, images())
@@ -216,6 +220,7 @@ def test_layers_of_both_models_give_what_they_are_asked_for():
     assert as_numpy(part(images())).shape == (40, 6, 6, 4)
 
 
+@pytest.mark.one_backend
 def test_a_mobile_net_with_an_inner_activation_and_a_frozen_body():
     old = keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3), alpha=0.35, classes=3)
     old.trainable = False
@@ -446,7 +451,7 @@ def test_layers_of_a_nested_body_can_be_named(gating):
     )  # the body ran once, not once for each view
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", on_every_backend(["functional", "nested twice"], of=MODELS))
 def test_gates_may_see_a_layer_called_on_the_input(name):
     old = MODELS[name]()
     new = replace_head(old, SMALL, gating=Colour(), verbose=False)
