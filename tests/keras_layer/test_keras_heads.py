@@ -131,7 +131,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=on_every_backend(["layers after the dense", "nested twice"], of=MODELS))
 def model(request: pytest.FixtureRequest) -> keras.Model:
     built = MODELS[request.param]()
     for weight in built.weights:  # biases and norms that are not zeros and ones
