@@ -146,6 +146,19 @@ def every_head() -> list[Case]:
     ]
 
 
+def some_triples() -> list[Case]:
+    """Of the triples one for each kernel; every gate and kind of experts is among them, every gate with penalties."""
+    gates, experts = list(GATES), list(EXPERTS)
+    parts = {(gates[k % len(gates)], kernel, experts[k % len(experts)]) for k, kernel in enumerate(KERNELS)}
+    return [case for case in every_triple() if case[:3] in parts]
+
+
+def some_heads() -> list[Case]:
+    """Of the heads two for each mode, by batch and probabilistic; every gate is among them."""
+    gates, modes = list(GATES), list(MODES)
+    return [case for case in every_head() if case.gate == gates[(modes.index(case.mode) + case.pooled) % len(gates)]]
+
+
 def every_corner() -> list[Case]:
     """Bases not in use, a sample on a vector of a basis, everything far from the origin."""
     # As many places as elsewhere, so that backends which compile by shape have compiled already.

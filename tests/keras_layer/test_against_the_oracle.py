@@ -13,6 +13,7 @@ pytestmark = pytest.mark.extras
 pytest.importorskip("keras")
 
 import keras  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from gradients import COMPILERS, with_gradients  # noqa: E402
 from keras import ops  # noqa: E402
 from oracle_cases import (  # noqa: E402
@@ -31,6 +32,8 @@ from oracle_cases import (  # noqa: E402
     every_head,
     every_triple,
     oracle,
+    some_heads,
+    some_triples,
 )
 from spec_oracle import PENALTY_WEIGHTS, weights_of_the_loss  # noqa: E402
 
@@ -257,12 +260,12 @@ def assert_agrees(case: Case, precision: str, *, compiled: str | None = None) ->
         assert_close(value, said.gradient[name], tolerance, what=f"gradient of {name}")
 
 
-@pytest.mark.parametrize("case", every_triple(), ids=str)
+@pytest.mark.parametrize("case", on_every_backend(some_triples(), of=every_triple()), ids=str)
 def test_every_gate_kernel_and_kind_of_experts(case: Case, precision: str) -> None:
     assert_agrees(case, precision)
 
 
-@pytest.mark.parametrize("case", every_head(), ids=str)
+@pytest.mark.parametrize("case", on_every_backend(some_heads(), of=every_head()), ids=str)
 def test_every_gate_by_batch_and_every_gate_with_a_variance(case: Case, precision: str) -> None:
     assert_agrees(case, precision)
 

@@ -9,6 +9,7 @@ pytestmark = pytest.mark.extras
 pytest.importorskip("keras")
 
 import keras  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 
 from gated_domains.data import hold_outs, load_data  # noqa: E402
 from gated_domains.keras_layer import GatedDomainUnits  # noqa: E402
@@ -28,9 +29,12 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return small(train), data.targets[train], small(validation), data.targets[validation]
 
 
-@pytest.mark.parametrize("gate", ["cosine", "mmd", "projection"])
-@pytest.mark.parametrize("form", ["recommended", "paper"])
-def test_a_model_learns_the_digits(digits, gate, form):
+CASES = [(form, gate) for form in ("recommended", "paper") for gate in ("cosine", "mmd", "projection")]
+
+
+@pytest.mark.parametrize("case", on_every_backend(CASES[:1], of=CASES, slow=CASES[1::2]), ids="-".join)
+def test_a_model_learns_the_digits(digits, case):
+    form, gate = case
     x, y, x_new, y_new = digits
     keras.utils.set_random_seed(0)
     make = GatedDomainUnits.paper if form == "paper" else GatedDomainUnits

@@ -11,6 +11,7 @@ pytest.importorskip("keras")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 from small_keras_models import LOSS, Calls, body, gated, moved, quick_compile, rows, weights  # noqa: E402, F401
 
@@ -62,7 +63,9 @@ def check_whole(optimiser, model):
         assert len(getattr(part, "_model_variables_moving_average", known)) == len(known)
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize(
+    "name", on_every_backend(["averages"], of=OPTIMISERS, slow=["sgd", "schedule", "accumulation"])
+)
 def test_the_body_stands_still_bit_by_bit_and_the_head_goes_on_with_the_same_optimiser(name):
     optimiser = OPTIMISERS[name]()
     model, head = gated(optimiser)
@@ -77,6 +80,7 @@ def test_the_body_stands_still_bit_by_bit_and_the_head_goes_on_with_the_same_opt
     check_whole(optimiser, model)
 
 
+@pytest.mark.one_backend
 @pytest.mark.usefixtures("quick_compile")
 def test_it_works_in_compiled_steps():
     model, head = gated(OPTIMISERS["sgd"](), jit=True)
@@ -91,6 +95,7 @@ def test_it_works_in_compiled_steps():
     assert len(outside(head, moved(before, weights(model)))) == 6
 
 
+@pytest.mark.one_backend
 def test_without_it_everything_moves():
     """The tests above can fail."""
     model, head = gated(OPTIMISERS["sgd"]())
@@ -98,6 +103,7 @@ def test_without_it_everything_moves():
     assert len(outside(head, moved(first, second))) == 6
 
 
+@pytest.mark.one_backend
 def test_from_the_first_epoch_on_unless_told_otherwise():
     model, head = gated()
     start = weights(model)
@@ -105,6 +111,7 @@ def test_from_the_first_epoch_on_unless_told_otherwise():
     assert moved(start, seen[-1]) == {weight.path for weight in head.trainable_weights}
 
 
+@pytest.mark.one_backend
 def test_a_training_that_is_taken_up_later_is_frozen_at_once():
     model, head = gated()
     start = weights(model)
@@ -112,6 +119,7 @@ def test_a_training_that_is_taken_up_later_is_frozen_at_once():
     assert outside(head, moved(start, seen[-1])) == set()
 
 
+@pytest.mark.one_backend
 def test_momentum_goes_on():
     """With a rate of 0 in the frozen epochs nothing but the momentum from before moves the head, n steps on."""
     model, head = gated(optimizers.SGD(0.05, momentum=0.9))
@@ -150,6 +158,7 @@ def test_what_was_trainable_is_so_again_between_epochs_and_after_training():
     assert head.trainable
 
 
+@pytest.mark.one_backend
 def test_the_model_can_be_fitted_again_with_it_and_without():
     model, head = gated(OPTIMISERS["sgd"]())
     freeze = FreezeBackbone(1)
@@ -175,6 +184,7 @@ def test_a_checkpoint_from_a_frozen_epoch_is_of_a_plain_model(tmp_path):
         np.testing.assert_array_equal(as_numpy(one), as_numpy(other))
 
 
+@pytest.mark.one_backend
 def test_units_deep_inside_go_on_and_what_holds_them_stands_still():
     class Holder(layers.Layer):
         """Units beside a weight of its own."""
@@ -209,6 +219,7 @@ def two_heads():
     return model
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("layer", [None, "left", "itself"])
 def test_of_several_units_all_go_on_or_the_one_that_is_named(layer):
     model = two_heads()

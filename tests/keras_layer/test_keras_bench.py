@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.extras
+pytestmark = [pytest.mark.extras, pytest.mark.one_backend]
 keras = pytest.importorskip("keras")
 
 ROOT = Path(__file__).parent.parent.parent

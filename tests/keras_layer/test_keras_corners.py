@@ -13,6 +13,7 @@ pytestmark = pytest.mark.extras
 pytest.importorskip("keras")
 
 import keras  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
@@ -49,6 +50,7 @@ def test_every_kernel_and_gate_of_pytorch_has_its_namesake():
     assert gates.GATES.keys() == GATES.keys()
 
 
+@pytest.mark.one_backend
 def test_the_average_of_rewritten_bases_begins_anew():
     head = GatedDomainUnits(2, num_bases=3)
     model = trained(head, keras.optimizers.Adam(1e-3, use_ema=True))
@@ -69,7 +71,7 @@ def test_rewriting_bases_leaves_the_count_of_steps_alone():
     assert int(as_numpy(model.optimizer.iterations)) == steps
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("nested", on_every_backend([True], of=[False, True]))
 def test_a_sequential_model_goes_on_decaying_its_deviations_when_loaded(nested, tmp_path):
     body = [layers.Dense(4, activation="relu"), layers.Dense(2)]
     dense = keras.Sequential([keras.Input((5,)), keras.Sequential([keras.Input((5,)), *body])] if nested else body)
@@ -133,6 +135,7 @@ def test_stacked_deviations_that_do_not_start_at_zero_are_refused(last):
         GatedDomainUnits(2, experts=StackedExperts(template)).build((None, 5))
 
 
+@pytest.mark.one_backend
 def test_parts_of_a_fitted_layer_are_copied_with_their_fitted_numbers():
     head = GatedDomainUnits(2, kernel=kernels.Scaled(kernels.Average([kernels.Gaussian(1.0)]), 2.0)).fit_bases(X)
     other = GatedDomainUnits(2, kernel=head.kernel, gate=head.gate)
@@ -170,6 +173,7 @@ def test_a_layer_that_is_not_built_yet_answers():
         head.novelty(X)
 
 
+@pytest.mark.one_backend
 def test_rows_of_sequences_are_taken_from_all_of_them():
     sequences = np.repeat(np.arange(40, dtype="float32"), 3 * 2).reshape(40, 3, 2)  # each of its own number
     model = keras.Sequential([keras.Input((3, 2)), GatedDomainUnits(2)])
@@ -179,6 +183,7 @@ def test_rows_of_sequences_are_taken_from_all_of_them():
     assert rows.max() > 36
 
 
+@pytest.mark.one_backend
 def test_one_row_and_one_basis_are_enough():
     head = GatedDomainUnits(2, num_bases=1, basis_size=1, lambda_orth=0.1, lambda_entropy=0.1)
     out = head.evaluate(X[:1].astype("float64"))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.extras
+pytestmark = [pytest.mark.extras, pytest.mark.one_backend]
 pytest.importorskip("keras")
 torch = pytest.importorskip("torch")
 

@@ -37,6 +37,7 @@ def numbers(x: Any) -> np.ndarray:
     return as_numpy(x)
 
 
+@pytest.mark.one_backend
 def test_fitted_bases_are_rows_of_one_cluster_each_and_gates_tell_clusters_apart():
     x = clusters()
     head = GatedDomainUnits(2, num_bases=3, basis_size=4)
@@ -50,6 +51,7 @@ def test_fitted_bases_are_rows_of_one_cluster_each_and_gates_tell_clusters_apart
     assert all((part == part[0]).all() for part in np.split(leading, 3))
 
 
+@pytest.mark.one_backend
 def test_sigma_is_the_median_distance_and_kappa_gives_half_the_entropy():
     x = RNG.standard_normal((300, 5)).astype("float32")
     head = GatedDomainUnits(2).fit_bases(x)
@@ -58,12 +60,14 @@ def test_sigma_is_the_median_distance_and_kappa_gives_half_the_entropy():
     np.testing.assert_allclose(-(beta * np.log(beta)).sum(1).mean(), 0.5 * np.log(5), rtol=1e-2)
 
 
+@pytest.mark.one_backend
 def test_given_values_stand():
     head = GatedDomainUnits(2, gate="mmd").fit_bases(clusters(), sigma=3.0, kappa=7.0, initialiser=random_bases)
     assert head.kernel.get_sigma() == 3.0
     assert head.gate.get_kappa() == 7.0
 
 
+@pytest.mark.one_backend
 def test_the_number_of_bases_follows_the_clusters():
     head = GatedDomainUnits(2, num_bases="auto", max_bases=6, **{"lambda_orth": 0.1})
     head.fit_bases(clusters(3))
@@ -75,6 +79,7 @@ def test_the_number_of_bases_follows_the_clusters():
     np.testing.assert_allclose(numbers(out.beta).sum(1), 1, rtol=1e-5)
 
 
+@pytest.mark.one_backend
 def test_what_lies_in_unused_places_disturbs_no_number():
     head = GatedDomainUnits(2, num_bases=3, max_bases=5, lambda_orth=0.1, lambda_entropy=0.1)
     x = clusters()

@@ -12,6 +12,7 @@ pytest.importorskip("keras")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
@@ -128,7 +129,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=on_every_backend(["layers after the dense", "nested twice"], of=MODELS))
 def model(request: pytest.FixtureRequest) -> keras.Model:
     built = MODELS[request.param]()
     for weight in built.weights:  # biases and norms that are not zeros and ones
@@ -180,6 +181,7 @@ def test_body_layers_are_the_given_model_s_own(model):
     assert len(new.weights) - len(units) == len(model.weights) - 2  # all but kernel and bias of the Dense
 
 
+@pytest.mark.one_backend
 def test_the_given_model_goes_on_working(model, tmp_path):
     before = predictions(model)
     new = replace_head(model, verbose=False)
@@ -190,7 +192,9 @@ def test_the_given_model_goes_on_working(model, tmp_path):
 
 
 @pytest.mark.parametrize("gating", [None, ["conv1"], Colour()], ids=["features", "layer", "input"])
-@pytest.mark.parametrize("name", ["layers after the dense", "backbone and dense", "nested"])
+@pytest.mark.parametrize(
+    "name", on_every_backend(["nested"], of=["layers after the dense", "backbone and dense", "nested"])
+)
 def test_a_gated_model_is_saved_and_loaded(name, gating, tmp_path):
     new = replace_head(MODELS[name](), SMALL, gating=gating, verbose=False)
     fit_head(new, images())
@@ -214,6 +218,7 @@ def test_layers_of_both_models_give_what_they_are_asked_for():
     assert as_numpy(part(images())).shape == (40, 6, 6, 4)
 
 
+@pytest.mark.one_backend
 def test_a_mobile_net_with_an_inner_activation_and_a_frozen_body():
     old = keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3), alpha=0.35, classes=3)
     old.trainable = False
@@ -436,7 +441,7 @@ def test_layers_of_a_nested_body_can_be_named(gating):
     )  # the body ran once, not once for each view
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", on_every_backend(["functional", "nested twice"], of=MODELS))
 def test_gates_may_see_a_layer_called_on_the_input(name):
     old = MODELS[name]()
     new = replace_head(old, SMALL, gating=Colour(), verbose=False)
@@ -455,6 +460,7 @@ def test_gates_may_see_a_model_called_on_the_input():
     np.testing.assert_allclose(gating_rows(new, images()), as_numpy(view(images())), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.one_backend
 def test_a_model_with_several_inputs_and_a_view_of_all_of_them():
     first, second = keras.Input((3,), name="first"), keras.Input((4,), name="second")
     x = layers.Concatenate()([layers.Dense(5, "relu")(first), second])

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.extras
 pytest.importorskip("keras")
 
 import keras  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import ops  # noqa: E402
 from keras.src.testing.test_case import TestCase  # noqa: E402
 
@@ -31,6 +32,7 @@ from gated_domains.keras_layer import (  # noqa: E402
 )
 
 BACKEND = keras.backend.backend()
+OTHERS = sorted({"tensorflow", "jax", "torch"} - {BACKEND})
 ALL_PENALTIES = {"lambda_ols": 0.1, "lambda_l1": 0.1, "lambda_entropy": 0.1, "lambda_orth": 0.1}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((24, 6)).astype("float32")
@@ -75,7 +77,7 @@ def float32_again():
     keras.config.set_dtype_policy("float32")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", on_every_backend(["default", "stacked"], of=KINDS))
 def test_keras_own_layer_test_passes(kind):
     settings = {"num_bases": 3, "basis_size": 2, **KINDS[kind]}
     head = GatedDomainUnits(3, **settings)
@@ -115,7 +117,7 @@ def test_no_two_weights_have_one_name(template):
     assert len(paths) == len(set(paths))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", on_every_backend(["exact", "mlp", "stacked", "probabilistic"], of=KINDS))
 def test_a_saved_model_says_the_same_when_loaded(kind, tmp_path):
     head = made(kind)
     model = model_of(head)
@@ -160,7 +162,7 @@ print("agrees")
 """
 
 
-@pytest.mark.parametrize("other", sorted({"tensorflow", "jax", "torch"} - {BACKEND}))
+@pytest.mark.parametrize("other", on_every_backend({"tensorflow"} - {BACKEND}, of=OTHERS))
 def test_a_model_saved_here_is_loaded_and_trained_on_another_backend(other, tmp_path):
     head = made("default", lambda_orth=0.1)
     model = model_of(head)
@@ -210,7 +212,9 @@ def test_features_beyond_the_range_of_float16_gate_as_in_float32():
     )
 
 
-@pytest.mark.parametrize("kind", ["default", "exact", "auto", "stacked"])
+@pytest.mark.parametrize(
+    "kind", on_every_backend(["default", "stacked"], of=["default", "exact", "auto", "stacked"], slow=["exact"])
+)
 def test_a_compiled_step_learns_what_an_eager_one_does(kind):
     def trained(**how: Any) -> list[np.ndarray]:
         keras.utils.set_random_seed(0)
@@ -252,6 +256,7 @@ def test_the_scale_of_a_penalty_moves_the_loss_without_compiling_anew():
     assert whole > task + 0.05
 
 
+@pytest.mark.one_backend
 def test_a_probabilistic_model_learns_where_it_is_unsure():
     keras.utils.set_random_seed(0)
     x = np.linspace(-1, 1, 512, dtype="float32")[:, None]

@@ -13,6 +13,7 @@ pytest.importorskip("keras")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
@@ -161,7 +162,9 @@ def together() -> Run:
     return seen(end_to_end, gated(), fit_after=2, optimizer=fast, validation_data=data(seed=1))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", on_every_backend(["nested head, view of the input"], of=MODELS, slow=["nested head", "no body"])
+)
 def test_fine_tuning_trains_the_head_and_leaves_the_body_as_it_was_bit_for_bit(name):
     model, (x, y) = MODELS[name](), data()
     body, settings, start = apart_from_units(model), flags(model), task_loss(model, x, y)
@@ -214,6 +217,7 @@ def test_the_paper_s_head_keeps_its_bases():
     assert units.kernel.get_sigma() != sigma
 
 
+@pytest.mark.one_backend
 def test_penalties_are_part_of_the_loss():
     model, (x, y) = gated(head=partial(SMALL, lambda_ols=10.0)), data()
     history = fine_tune(model, x, y, epochs=1, batch_size=ROWS, optimizer=keras.optimizers.SGD(0.0), verbose=0)
@@ -221,6 +225,7 @@ def test_penalties_are_part_of_the_loss():
     assert history.history["loss"][0] == pytest.approx(task_loss(model, x, y) + 10 * penalty, rel=1e-3)
 
 
+@pytest.mark.one_backend
 def test_a_frozen_and_compiled_model_is_fine_tuned_all_the_same_and_stays_as_it_is():
     model, (x, y) = gated(), data()
     model.trainable = False
@@ -251,7 +256,9 @@ def test_fine_tuning_refuses_datasets_and_outputs_that_need_more_than_the_head()
         fine_tune(model, x, y, **TOGETHER)
 
 
-@pytest.mark.parametrize("name", ["nested head", "sequential, view of a layer inside"])
+@pytest.mark.parametrize(
+    "name", on_every_backend(["nested head"], of=["nested head", "sequential, view of a layer inside"])
+)
 def test_training_end_to_end_moves_body_and_head(name):
     model, (x, y) = MODELS[name](), data()
     body, start = apart_from_units(model), task_loss(model, x, y)
@@ -270,6 +277,7 @@ def test_bases_are_fitted_again_where_the_view_moves(together):
     assert np.abs(third - second).max() > np.abs(second - first).max()
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize(
     ("settings", "gating"),
     [({}, layers.Flatten()), ({"fit_after": 0}, None)],
@@ -285,6 +293,7 @@ def frozen(model: keras.Model) -> keras.Model:
     return model
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize(
     ("make", "still"),
     [
@@ -309,6 +318,7 @@ def test_a_norm_that_gathers_statistics_makes_a_view_that_moves():
     assert not stands_still(model, model_head(model))
 
 
+@pytest.mark.one_backend
 def test_nothing_is_fitted_where_nothing_is_asked_for():
     assert not seen(end_to_end, gated(head=GatedDomainUnits.paper), fit=None, epochs=1).fits
 
@@ -329,6 +339,7 @@ def test_a_dataset_may_take_the_place_of_arrays():
     assert task_loss(model, x, y) < 0.8 * start
 
 
+@pytest.mark.one_backend
 def test_a_loader_of_pytorch_may_take_the_place_of_arrays():
     torch = pytest.importorskip("torch")
     x, y = data()
@@ -339,6 +350,7 @@ def test_a_loader_of_pytorch_may_take_the_place_of_arrays():
     assert np.isfinite(history.history["loss"]).all()
 
 
+@pytest.mark.one_backend
 def test_a_tensorflow_dataset_may_take_the_place_of_arrays():
     tensorflow = pytest.importorskip("tensorflow")
     dataset = tensorflow.data.Dataset.from_tensor_slices(data()).batch(32)
@@ -346,6 +358,7 @@ def test_a_tensorflow_dataset_may_take_the_place_of_arrays():
     assert np.isfinite(history.history["loss"]).all()
 
 
+@pytest.mark.one_backend
 def test_a_generator_needs_a_sample():
     x, y = data()
 
@@ -396,6 +409,7 @@ SEVERAL = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
 REALS = np.array([[0.5, 1.5, 2.0], [1.0, 0.0, 0.1], [0.2, 0.3, 4.0], [1.0, 1.0, 1.5]])
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize(
     ("model", "targets", "kind", "logits"),
     [
@@ -448,6 +462,7 @@ def test_an_unclear_loss_is_asked_for(model, targets):
         default_loss(made, model_head(made), targets)
 
 
+@pytest.mark.one_backend
 def test_binary_accuracy_is_taken_at_the_right_threshold():
     model, (x, y) = head_with(None, 1), data()
     targets = (y == 0).astype("float32")
@@ -456,6 +471,7 @@ def test_binary_accuracy_is_taken_at_the_right_threshold():
     assert model.evaluate(x, targets, verbose=0, return_dict=True)["accuracy"] == pytest.approx(by_hand, abs=1e-6)
 
 
+@pytest.mark.one_backend
 def test_only_the_deviations_are_decayed():
     model = gated()
     units = model_head(model)

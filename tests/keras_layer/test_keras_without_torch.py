@@ -39,6 +39,7 @@ assert not any(name == "torch" or name.startswith("torch.") for name in sys.modu
 )
 
 
+@pytest.mark.one_backend
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="this backend is torch")
 def test_the_layer_works_where_torch_cannot_be_imported(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(tmp_path / "model.keras")]

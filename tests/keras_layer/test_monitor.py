@@ -14,6 +14,7 @@ pytest.importorskip("keras")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 from small_keras_models import (  # noqa: E402
     LOSS,
@@ -90,6 +91,7 @@ def test_each_epoch_is_measured_as_it_ends():
     assert not any(name.startswith("test_") for name in history)
 
 
+@pytest.mark.one_backend
 def test_bases_are_measured_without_any_inputs():
     model, head = gated()
     history = model.fit(X, Y, epochs=2, callbacks=[DomainMonitor()], **FIT).history
@@ -97,6 +99,7 @@ def test_bases_are_measured_without_any_inputs():
     assert last(history, OF_BASES) == pytest.approx(bases_by_hand(head), rel=1e-4)
 
 
+@pytest.mark.one_backend
 def test_orthogonality_is_measured_against_the_layers_own_target():
     model, head = gated(orthogonality_target="identity")
     history = model.fit(X, Y, callbacks=[DomainMonitor()], **FIT).history
@@ -136,6 +139,7 @@ def test_it_works_between_compiled_steps_and_with_the_other_callbacks():
     assert history["penalty_scale"] == [0, 0.5]
 
 
+@pytest.mark.one_backend
 def test_every_other_epoch_beginning_with_the_first():
     model, _ = gated()
     monitor = DomainMonitor(X, every=2)
@@ -146,6 +150,7 @@ def test_every_other_epoch_beginning_with_the_first():
     assert monitor.measured["srip"] == history["srip"]
 
 
+@pytest.mark.one_backend
 def test_a_training_that_goes_on_adds_to_what_was_measured_and_a_new_one_begins_anew():
     model, _ = gated()
     monitor = DomainMonitor(X)
@@ -157,6 +162,7 @@ def test_a_training_that_goes_on_adds_to_what_was_measured_and_a_new_one_begins_
     assert len(monitor.measured["srip"]) == 1
 
 
+@pytest.mark.one_backend
 def test_rows_are_taken_from_all_of_an_array():
     model, head = gated()
     found = DomainMonitor(X, max_rows=4, batch_size=3).measure(model)
@@ -200,7 +206,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", on_every_backend(["tensor", "a Keras dataset", "the backend's dataset"], of=FORMS))
 def test_inputs_may_have_any_form_that_a_model_takes(form):
     model, head = gated()
     monitor = DomainMonitor(FORMS[form]())
@@ -230,6 +236,7 @@ def two_inputs():
     return model
 
 
+@pytest.mark.one_backend
 def test_a_dict_with_the_names_of_the_inputs_is_one_input_and_any_other_names_domains():
     model = two_inputs()
     inputs = {"pixels": X, "style": X[:, :4]}
@@ -241,6 +248,7 @@ def test_a_dict_with_the_names_of_the_inputs_is_one_input_and_any_other_names_do
     assert history["train_gate_0"][0] == pytest.approx(both, rel=1e-5)
 
 
+@pytest.mark.one_backend
 def test_a_list_is_several_inputs():
     inputs = [keras.Input((6,)), keras.Input((4,))]
     head = GatedDomainUnits(3, num_bases=2, basis_size=2)
@@ -250,6 +258,7 @@ def test_a_list_is_several_inputs():
     assert found["test_gate_1"] == pytest.approx(float(as_numpy(out.beta)[:, 1].mean()), rel=1e-5)
 
 
+@pytest.mark.one_backend
 def test_domains_may_be_arrays_too():
     model, head = gated()
     history = model.fit(
@@ -271,6 +280,7 @@ def two_heads():
     return model
 
 
+@pytest.mark.one_backend
 def test_of_several_units_each_stands_under_its_name():
     model = two_heads()
     monitor = DomainMonitor(X)
@@ -281,12 +291,14 @@ def test_of_several_units_each_stands_under_its_name():
     assert history["flat_train_gate_0"] != history["deep_train_gate_0"]
 
 
+@pytest.mark.one_backend
 def test_one_of_several_needs_no_prefix():
     model = two_heads()
     history = model.fit(X, Y, callbacks=[DomainMonitor(X, layer="deep")], **FIT).history
     assert set(history) == {"loss", *of_gates("train", 2), *OF_BASES}
 
 
+@pytest.mark.one_backend
 def test_spare_bases_are_not_in_use_and_not_shown():
     model, head = gated(num_bases=2, max_bases=5)
     found = DomainMonitor(X).measure(model)
@@ -294,6 +306,7 @@ def test_spare_bases_are_not_in_use_and_not_shown():
     assert {name: found[name] for name in OF_BASES} == pytest.approx(bases_by_hand(head), rel=1e-4)
 
 
+@pytest.mark.one_backend
 def test_units_may_be_called_on_sequences():
     inputs = keras.Input((5, 6))
     head = GatedDomainUnits(3, num_bases=2, basis_size=2)
@@ -305,6 +318,7 @@ def test_units_may_be_called_on_sequences():
     )
 
 
+@pytest.mark.one_backend
 def test_callbacks_that_come_after_can_go_by_what_it_measures(tmp_path):
     model, _ = gated()
     after = [
@@ -333,6 +347,7 @@ def events(folder):
     return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 
 
+@pytest.mark.one_backend
 def test_tensorboard_reads_what_history_says(tmp_path):
     pytest.importorskip("tensorboard")
     model, _ = gated()
@@ -345,6 +360,7 @@ def test_tensorboard_reads_what_history_says(tmp_path):
         assert [value for _, value in scalars] == pytest.approx(history[tag.removeprefix("domains/")], rel=1e-6)
 
 
+@pytest.mark.one_backend
 def test_numbers_are_in_tensorboard_while_training_goes_on(tmp_path):
     pytest.importorskip("tensorboard")
     model, _ = gated()
@@ -354,6 +370,7 @@ def test_numbers_are_in_tensorboard_while_training_goes_on(tmp_path):
     assert seen == [1, 2]
 
 
+@pytest.mark.one_backend
 def test_keras_own_tensorboard_takes_them_too(tmp_path):
     pytest.importorskip("tensorboard")
     pytest.importorskip("tensorflow")
@@ -385,6 +402,7 @@ def test_without_tensorboard_the_line_that_installs_it_is_said(monkeypatch, tmp_
         DomainMonitor(X, log_dir=tmp_path)
 
 
+@pytest.mark.one_backend
 def test_the_picture_has_a_panel_for_each_set_of_inputs_and_is_written(tmp_path):
     model, _ = gated()
     monitor = DomainMonitor(X, {"dark": UNSEEN[:15], "bright": UNSEEN[15:]})
@@ -402,6 +420,7 @@ def test_the_picture_has_a_panel_for_each_set_of_inputs_and_is_written(tmp_path)
     assert np.diff(sorted(heights)).min() > 0.07  # no name on another
 
 
+@pytest.mark.one_backend
 def test_the_picture_of_several_units_names_each():
     model = two_heads()
     monitor = DomainMonitor(X)
@@ -410,6 +429,7 @@ def test_the_picture_of_several_units_names_each():
     assert [part.get_suptitle() for part in figure.subfigs] == ["deep", "flat"]
 
 
+@pytest.mark.one_backend
 def test_the_picture_of_bases_alone():
     model, _ = gated()
     monitor = DomainMonitor()

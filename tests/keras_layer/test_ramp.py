@@ -58,6 +58,7 @@ def test_the_loss_of_each_epoch_holds_as_much_of_the_penalties(jit):
     np.testing.assert_allclose(history["loss"], task + penalty * np.array([0, 0.5, 1, 1]), rtol=1e-5)
 
 
+@pytest.mark.one_backend
 def test_steps_of_an_epoch_see_its_factor_validation_too():
     model, head = gated(**ALL)
     seen = []
@@ -66,6 +67,7 @@ def test_steps_of_an_epoch_see_its_factor_validation_too():
     assert seen == [[0] * 4] * 3 + [[0.25] * 4] * 3
 
 
+@pytest.mark.one_backend
 def test_penalties_that_are_named_ramp_and_the_others_stay():
     model, head = gated(**ALL)
     seen = []
@@ -79,6 +81,7 @@ def test_penalties_that_are_named_ramp_and_the_others_stay():
     assert "penalty_scale" not in history
 
 
+@pytest.mark.one_backend
 def test_penalties_that_are_not_in_use_stay_where_they_are():
     model, head = gated(lambda_ols=0.1)
     seen = []
@@ -95,12 +98,14 @@ def test_between_epochs_and_after_training_the_factor_is_1(tmp_path):
     assert scales(keras.saving.load_model(path).get_layer("head")) == [1] * 4
 
 
+@pytest.mark.one_backend
 def test_a_training_that_is_taken_up_later_ramps_on():
     model, _ = gated(**ALL)
     history = model.fit(X, Y, epochs=4, initial_epoch=2, callbacks=[PenaltyRamp(4)], **FIT).history
     assert history["penalty_scale"] == [0.5, 0.75]
 
 
+@pytest.mark.one_backend
 def test_of_several_units_all_ramp_or_the_one_that_is_named():
     inputs = keras.Input((6,))
     heads = [GatedDomainUnits(3, num_bases=2, basis_size=2, name=name) for name in ("left", "right")]

@@ -9,6 +9,7 @@ pytest.importorskip("keras")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 from small_keras_models import LOSS, Calls, body, gated, rows  # noqa: E402
 
@@ -19,6 +20,7 @@ from gated_domains.keras_layer.callbacks import DomainMonitor, RenewCoverage  # 
 X, Y = rows()
 UNSEEN = rows(seed=5)
 FIT = {"batch_size": 16, "verbose": 0}
+MOMENTS = ["on_epoch_begin", "on_test_begin", "on_epoch_end", "on_train_end"]
 
 
 def quantiles(head):
@@ -32,6 +34,7 @@ def by_hand(model, x=X):
     return tuple(np.quantile(residual, [0.5, 0.97]))
 
 
+@pytest.mark.one_backend
 def test_after_training_quantiles_belong_to_the_trained_model():
     model, head = gated()
     before = quantiles(head)
@@ -40,7 +43,7 @@ def test_after_training_quantiles_belong_to_the_trained_model():
     assert quantiles(head) != pytest.approx(before, rel=0.01)
 
 
-@pytest.mark.parametrize("at", ["on_epoch_begin", "on_test_begin", "on_epoch_end", "on_train_end"])
+@pytest.mark.parametrize("at", on_every_backend(["on_test_begin"], of=MOMENTS))
 def test_at_each_moment_that_counts_they_belong_to_the_model_as_it_is(at):
     model, head = gated(optimizers.SGD(0.5))
     seen = []
@@ -51,6 +54,7 @@ def test_at_each_moment_that_counts_they_belong_to_the_model_as_it_is(at):
         assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.one_backend
 def test_they_would_not_without_it():
     """The tests above can fail."""
     model, head = gated(optimizers.SGD(0.5))
@@ -74,6 +78,7 @@ def test_steps_and_validation_fall_back_by_the_renewed_quantiles(jit):
     assert history["val_loss"][0] != pytest.approx(unfitted, rel=1e-4)
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("validation", [None, UNSEEN], ids=["without validation", "with validation"])
 def test_a_pass_is_made_only_when_weights_have_moved(validation):
     model, _ = gated()
@@ -82,6 +87,7 @@ def test_a_pass_is_made_only_when_weights_have_moved(validation):
     assert renew.renewals == 1 + 3 + 1  # before training, once an epoch, after training
 
 
+@pytest.mark.one_backend
 def test_weights_that_come_back_after_training_get_their_own_quantiles():
     model, head = gated(optimizers.SGD(5.0))
     restore = keras.callbacks.EarlyStopping("loss", mode="max", patience=1, restore_best_weights=True)
@@ -113,6 +119,7 @@ def test_evaluate_on_its_own_renews_too():
         assert quantiles(head) == pytest.approx(by_hand(model), rel=1e-5)
 
 
+@pytest.mark.one_backend
 def test_training_draws_the_same_random_numbers():
     """Coverage changes the loss, so the deviations are zero here and nothing else may differ."""
     ends = []
@@ -148,6 +155,7 @@ def test_it_works_in_half_precision():
     assert sum(history[f"train_gate_{j}"][0] for j in range(3)) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.one_backend
 def test_of_several_units_those_with_coverage_are_renewed():
     inputs = keras.Input((6,))
     features = body()(inputs)

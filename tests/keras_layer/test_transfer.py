@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 import keras  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from backends import on_every_backend  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import gated_domains.layer as in_torch  # noqa: E402
@@ -164,7 +165,7 @@ def test_every_kernel_goes_over_and_back(kernel, precision):
     assert_same_bits(layer, back)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", on_every_backend(["covered"], of=MODES))
 @pytest.mark.parametrize("gate", GATES)
 def test_every_gate_goes_over_and_back(gate, mode, precision):
     layer = layer_of(precision, gate=GATES[gate](), **MODES[mode])
@@ -173,7 +174,7 @@ def test_every_gate_goes_over_and_back(gate, mode, precision):
     assert_same_bits(layer, from_torch(units, name="units"))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", on_every_backend(["covered"], of=MODES))
 @pytest.mark.parametrize("experts", EXPERTS)
 def test_all_experts_go_over_and_back(experts, mode, precision):
     layer = layer_of(precision, experts=EXPERTS[experts](), **MODES[mode])
@@ -282,6 +283,7 @@ def test_every_orthogonality_penalty_agrees(orthogonality, target):
     assert_agree(layer, to_torch(layer), "float32")
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("gate", ["cosine", "mmd", "projection"])
 @pytest.mark.parametrize("setting", ["digits", "wilds"])
 def test_the_papers_layers_go_over_from_either_side(gate, setting):
@@ -293,6 +295,7 @@ def test_the_papers_layers_go_over_from_either_side(gate, setting):
     assert_agree(from_torch(units), units, "float32")
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_activation_of_the_table_is_the_same_function_on_both_sides(name):
     layer = layer_of(experts=LinearExperts(name), shared=False)
@@ -321,6 +324,7 @@ FORMS = {
 }
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("form", FORMS)
 def test_a_pytorch_activation_is_known_in_each_of_its_forms(form):
     activation, name = FORMS[form]
@@ -526,6 +530,7 @@ def test_who_lacks_torch_is_told_how_to_get_it(monkeypatch):
         to_torch(layer)
 
 
+@pytest.mark.one_backend
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="this backend is torch")
 def test_the_module_is_imported_without_torch():
     done = without_torch("import gated_domains.keras_layer.transfer")
