@@ -3,16 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 EXTRAS_VENV := .venv-extras
 RUN := $(VENV)/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # Tests run torch on one thread, so two of them use two cores.
 TWO_AT_A_TIME := --numprocesses 2 --dist worksteal
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
-# One process each, for a backend is chosen once. JAX compiles every small operation: in tests, rather soon than well,
-# and once for all that ask for it.
+TWO_FILES_AT_A_TIME := --numprocesses 2 --dist loadfile
+EXTRAS := extras and not slow
+# One run each, for a backend is chosen once. What is the same on all of them runs on TensorFlow alone
+# (tests/keras_layer/conftest.py). JAX compiles every small operation: in tests, rather soon than well, and once for all
+# that ask for it.
 KERAS_BACKENDS := tensorflow jax torch
 JAX_IN_TESTS := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(EXTRAS_VENV)/jax_cache \
 	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
+# Empty is unset: tests start many processes, and modules should be compiled for the first of them alone.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-extras test-all lint types bench format clean
+.PHONY: help demo environments test test-extras test-all lint types bench format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -20,17 +25,20 @@ help:  ## what there is to make
 demo: $(VENV)/ready  ## the main job on embedded digits: each domain held out in turn, GDU beside ERM, table and report
 	$(RUN)/gated-domains compare digits --methods gdu,erm,linear --seeds 2 --epochs 2 --rate 0.003 --out out/demo
 
+environments: $(VENV)/ready $(EXTRAS_VENV)/ready  ## both virtual environments; with --jobs 2, at once
+
 test: $(VENV)/ready  ## all that runs in minutes
 	$(RUN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not extras"
 
 test-extras: $(EXTRAS_VENV)/ready  ## what needs the packages of the extras
-	$(EXTRAS_VENV)/bin/python -m pytest -m extras --ignore tests/keras_layer
+	$(EXTRAS_VENV)/bin/python -m pytest $(TWO_FILES_AT_A_TIME) -m "$(EXTRAS)" tests/extras
 	@for backend in $(KERAS_BACKENDS); do \
 		echo "the Keras layer on $$backend"; \
 		KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 $(JAX_IN_TESTS) \
-			$(EXTRAS_VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m extras tests/keras_layer || exit 1; \
+			$(EXTRAS_VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m "$(EXTRAS)" tests/keras_layer || exit 1; \
 	done
 
+test-all: EXTRAS := extras
 test-all: $(VENV)/ready test-extras  ## everything, the slow tests too
 	$(RUN)/python -m pytest -m "not extras"
 

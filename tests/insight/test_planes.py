@@ -53,12 +53,3 @@ def test_an_unknown_kind_is_refused(without_shape_checks):
     unchecked = getattr(planes.plane, "__wrapped__", planes.plane)
     with pytest.raises(DataError, match="did you mean 'umap'"):
         unchecked(clusters(), kind="umpa")
-
-
-@pytest.mark.extras
-def test_umap_keeps_neighbours_together():
-    pytest.importorskip("umap")
-    found = plane(clusters(), kind="umap")
-    assert found.shape == (60, 2)
-    middle = [found[np.arange(60) % 2 == side].mean(axis=0) for side in (0, 1)]
-    assert np.linalg.norm(middle[0] - middle[1]) > found[::2].std()
