@@ -39,6 +39,7 @@ def run(*command: object, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_wheel_imports_from_an_empty_environment(wheel, tmp_path):
     python = empty_environment(tmp_path / "empty")
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel)

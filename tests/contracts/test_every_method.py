@@ -46,10 +46,15 @@ from small_trainings import (
 CASES = [(name, mode, kind) for name in METHODS for mode in METHODS[name].modes for kind in DATASETS]
 TRAINED = [case for case in CASES if case[0] != "ensemble"]  # whose members are trained one by one
 ONCE = sorted({case[:2] for case in TRAINED})
+TURNS = [(*case, list(DATASETS)[i % len(DATASETS)]) for i, case in enumerate(ONCE)]  # kinds of data take turns
 TOLD = [name for name in METHODS if METHODS[name].uses_domains]
 OWN_STEP = {"fish", "arm-bn"}
 every = pytest.mark.parametrize(("name", "mode", "kind"), CASES)
 every_trained = pytest.mark.parametrize(("name", "mode", "kind"), TRAINED)
+every_trained_in_turns = pytest.mark.parametrize(
+    ("name", "mode", "kind"),
+    [case if case in TURNS else pytest.param(*case, marks=pytest.mark.slow) for case in TRAINED],
+)
 every_trained_once = pytest.mark.parametrize(("name", "mode"), ONCE)
 every_told = pytest.mark.parametrize(("name", "mode"), [case for case in ONCE if case[0] in TOLD])
 every_plain = pytest.mark.parametrize(("name", "mode"), [case for case in ONCE if case[0] not in TOLD])
@@ -298,7 +303,7 @@ def learned(name: str, mode: str, kind: str) -> tuple[Method, float]:
     return method, float((said.argmax(1) == true).mean())
 
 
-@every_trained
+@every_trained_in_turns
 def test_it_learns_an_easy_problem_well_above_chance(name, mode, kind):
     _, score = learned(name, mode, kind)
     assert score > (0.3 if kind == "numbers" else 0.6)  # chance: 0, a third

@@ -57,7 +57,7 @@ def test_words(tmp_path):
     assert "splitting texts into words is not in the graph" in (tmp_path / "model.onnx.md").read_text()
 
 
-@pytest.mark.parametrize("method", ["gdu", "erm"])
+@pytest.mark.parametrize("method", ["gdu", pytest.param("erm", marks=pytest.mark.slow)])
 def test_tokens(tmp_path, method):
     pytest.importorskip("transformers")
     reading = Reading(text="text", domain="site", target="label", form="tokens", tokens=16)

@@ -70,6 +70,7 @@ def test_a_process_of_the_cluster_killed_in_mid_training_is_replaced_and_the_run
     assert_same_runs(runs, OneByOne(runner(vectors(), tmp_path)).run(chosen))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_lost_too_often_is_named(cluster, monkeypatch):
     monkeypatch.setattr(cluster, "retries", 0)
     chosen = recipe("erm", seed=20, training=LONG)
@@ -133,6 +134,7 @@ def scores(root: Path) -> list[dict[str, str]]:
         return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_the_command_gives_the_same_table(cluster, tmp_path, without_shape_checks):
     asked = ("compare", table(tmp_path / "clinic.csv"), "--target", "sick", "--domain", "site", "--device", "cpu",
              "--no-report", "--epochs", 2, "--seeds", 1, "--methods", "gdu[num_bases=3],linear")  # fmt: skip

@@ -6,9 +6,12 @@ import runpy
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_tiny_run_prints_both_goals_beside_what_was_found_and_writes_it_down(monkeypatch, tmp_path, capsys):
     bench = runpy.run_path(str(ROOT / "benchmarks" / "shift_test.py"))
     bench["main"].__globals__["RESULTS"] = tmp_path

@@ -46,7 +46,7 @@ def found(elements: int, seed: int, **settings: object) -> int:
 # -- the number ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("elements", [2, 4, 6])
+@pytest.mark.parametrize("elements", [4, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 6))])
 def test_the_number_of_elements_is_found_from_one_basis(elements):
     assert found(elements, seed=3) == elements
 
