@@ -6,17 +6,18 @@ RUN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # Tests run torch on one thread, so two of them use two cores.
 TWO_AT_A_TIME := --numprocesses 2 --dist worksteal
-# Keras on every backend needs a process for each, for a backend is chosen once. What is the same on all of them runs on
-# TensorFlow alone (tests/keras_layer/conftest.py). JAX compiles every small operation: in tests, rather soon than well,
-# and once for all that ask for it.
+TWO_FILES_AT_A_TIME := --numprocesses 2 --dist loadfile
 EXTRAS := extras and not slow
-PARTS_OF_EXTRAS := extras-keras-tensorflow extras-other extras-keras-jax extras-keras-torch
+# One run each, for a backend is chosen once. What is the same on all of them runs on TensorFlow alone
+# (tests/keras_layer/conftest.py). JAX compiles every small operation: in tests, rather soon than well, and once for all
+# that ask for it.
+KERAS_BACKENDS := tensorflow jax torch
 JAX_IN_TESTS := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(EXTRAS_VENV)/jax_cache \
 	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 # Empty is unset: tests start many processes, and modules should be compiled for the first of them alone.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo environments test test-extras test-all $(PARTS_OF_EXTRAS) lint types bench format clean
+.PHONY: help demo environments test test-extras test-all lint types bench format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -29,15 +30,13 @@ environments: $(VENV)/ready $(EXTRAS_VENV)/ready  ## both virtual environments; 
 test: $(VENV)/ready  ## all that runs in minutes
 	$(RUN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not extras"
 
-test-extras: $(EXTRAS_VENV)/ready  ## what needs the packages of the extras, in two processes
-	@$(MAKE) --jobs 2 --output-sync $(PARTS_OF_EXTRAS) EXTRAS="$(EXTRAS)"
-
-extras-other:
-	$(EXTRAS_VENV)/bin/python -m pytest -m "$(EXTRAS)" tests/extras
-
-$(filter extras-keras-%,$(PARTS_OF_EXTRAS)): extras-keras-%:
-	KERAS_BACKEND=$* TF_CPP_MIN_LOG_LEVEL=3 $(JAX_IN_TESTS) \
-		$(EXTRAS_VENV)/bin/python -m pytest -m "$(EXTRAS)" tests/keras_layer
+test-extras: $(EXTRAS_VENV)/ready  ## what needs the packages of the extras
+	$(EXTRAS_VENV)/bin/python -m pytest $(TWO_FILES_AT_A_TIME) -m "$(EXTRAS)" tests/extras
+	@for backend in $(KERAS_BACKENDS); do \
+		echo "the Keras layer on $$backend"; \
+		KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 $(JAX_IN_TESTS) \
+			$(EXTRAS_VENV)/bin/python -m pytest $(TWO_AT_A_TIME) -m "$(EXTRAS)" tests/keras_layer || exit 1; \
+	done
 
 test-all: EXTRAS := extras
 test-all: $(VENV)/ready test-extras  ## everything, the slow tests too

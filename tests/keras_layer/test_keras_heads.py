@@ -470,6 +470,7 @@ def test_gates_may_see_a_model_called_on_the_input():
     np.testing.assert_allclose(gating_rows(new, images()), as_numpy(view(images())), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.one_backend
 def test_a_model_with_several_inputs_and_a_view_of_all_of_them():
     first, second = keras.Input((3,), name="first"), keras.Input((4,), name="second")
     x = layers.Concatenate()([layers.Dense(5, "relu")(first), second])

@@ -162,6 +162,7 @@ def test_a_training_that_goes_on_adds_to_what_was_measured_and_a_new_one_begins_
     assert len(monitor.measured["srip"]) == 1
 
 
+@pytest.mark.one_backend
 def test_rows_are_taken_from_all_of_an_array():
     model, head = gated()
     found = DomainMonitor(X, max_rows=4, batch_size=3).measure(model)
@@ -235,6 +236,7 @@ def two_inputs():
     return model
 
 
+@pytest.mark.one_backend
 def test_a_dict_with_the_names_of_the_inputs_is_one_input_and_any_other_names_domains():
     model = two_inputs()
     inputs = {"pixels": X, "style": X[:, :4]}
@@ -246,6 +248,7 @@ def test_a_dict_with_the_names_of_the_inputs_is_one_input_and_any_other_names_do
     assert history["train_gate_0"][0] == pytest.approx(both, rel=1e-5)
 
 
+@pytest.mark.one_backend
 def test_a_list_is_several_inputs():
     inputs = [keras.Input((6,)), keras.Input((4,))]
     head = GatedDomainUnits(3, num_bases=2, basis_size=2)
@@ -295,6 +298,7 @@ def test_one_of_several_needs_no_prefix():
     assert set(history) == {"loss", *of_gates("train", 2), *OF_BASES}
 
 
+@pytest.mark.one_backend
 def test_spare_bases_are_not_in_use_and_not_shown():
     model, head = gated(num_bases=2, max_bases=5)
     found = DomainMonitor(X).measure(model)
@@ -302,6 +306,7 @@ def test_spare_bases_are_not_in_use_and_not_shown():
     assert {name: found[name] for name in OF_BASES} == pytest.approx(bases_by_hand(head), rel=1e-4)
 
 
+@pytest.mark.one_backend
 def test_units_may_be_called_on_sequences():
     inputs = keras.Input((5, 6))
     head = GatedDomainUnits(3, num_bases=2, basis_size=2)
