@@ -115,6 +115,8 @@ def test_what_it_says_to_use_reads_the_same_data_with_that_m(run, table, tmp_pat
     assert given == {"--target": "ill", "--domain": "site", "--drop": "b,c", "--hold-out": "x"}
     assert f"gdu[num_bases={json.loads(done.out)['num_bases']}]" in methods
     assert len(methods_written(methods)) == 3
+    flagged = run(odd, *READING, *QUICK, "--drop-missing-target", "--json")
+    assert "--domain site --drop-missing-target --methods" in json.loads(flagged.out)["use"]
 
 
 def test_json_is_all_that_is_printed(run, table):

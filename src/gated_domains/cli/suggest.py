@@ -181,6 +181,7 @@ def _use(what: str, reading: Reading, *, data_dir: Path | None, hold_out: str | 
         given["data_seed"] = seed
     words = ["gated-domains", "compare", what]
     for name, value in given.items():
-        if value not in (None, ()):
-            words += [f"--{name.replace('_', '-')}", ",".join(value) if isinstance(value, tuple) else str(value)]
+        if value not in (None, (), False):
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if value is True else [",".join(value) if isinstance(value, tuple) else str(value)]
     return shlex.join([*words, "--methods", f"gdu[num_bases={num_bases}],erm,linear"])
