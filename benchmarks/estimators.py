@@ -150,7 +150,8 @@ def main() -> None:
         measured = beside_busy(chosen.beside_busy, chosen.rounds)
         if chosen.save:
             machine = f"{os.cpu_count()} CPU cores, {platform.platform()}, torch {version('torch')}"
-            said = {"machine": machine, "command": " ".join(["python", *sys.argv]), **measured}
+            command = " ".join(["python benchmarks/estimators.py", *sys.argv[1:]])
+            said = {"machine": machine, "command": command, **measured}
             RESULTS.joinpath(f"{chosen.save}.json").write_text(json.dumps(said, indent=1) + "\n")
         return
     found: dict[str, dict[str, float]] = {}
