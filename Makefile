@@ -9,8 +9,8 @@ TWO_AT_A_TIME := --numprocesses 2 --dist worksteal
 TWO_FILES_AT_A_TIME := --numprocesses 2 --dist loadfile
 EXTRAS := extras and not slow
 # One run each, for a backend is chosen once. What is the same on all of them runs on TensorFlow alone
-# (tests/keras_layer/conftest.py). JAX compiles every small operation: in tests, rather soon than well, and once for all
-# that ask for it.
+# (tests/keras_layer/conftest.py). JAX compiles every small operation: in tests without optimisation, and with a
+# cache that all of them share.
 KERAS_BACKENDS := tensorflow jax torch
 JAX_IN_TESTS := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(EXTRAS_VENV)/jax_cache \
 	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1

@@ -13,8 +13,8 @@ Three kinds of file are read:
 
 Printed as Markdown. The columns are those of ``gated-domains compare``: the difference on a new domain with its 95 %
 interval (t-test over the domains' means), p corrected by Holm over the methods of the table, the difference on these
-domains (domains fixed, seeds random) with its own p, the verdict (a difference of at most 0.5 points is none), domains
-won, tied and lost, and from six domains on the sign-flip test. Only the best mean is bold.
+domains (domains fixed, seeds random) with its own p, the verdict (practically equal: the 90 % interval lies within 0.5
+points), domains won, tied and lost, and from six domains on the sign-flip test. Only the best mean is bold.
 """
 
 from __future__ import annotations

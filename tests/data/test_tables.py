@@ -9,6 +9,7 @@ import decimal
 import gzip
 import io
 import lzma
+import shlex
 import tarfile
 import threading
 import tracemalloc
@@ -233,7 +234,7 @@ def test_words_late_in_a_column_of_numbers_are_missing_numbers_and_said(tmp_path
     data = from_text(tmp_path, written([("x", "y", "site"), *rows]))
     np.testing.assert_array_equal(column(data, "x").values, [*(place % 5 for place in range(2_000)), np.nan])
     (note,) = data.notes
-    assert "column 'x' holds numbers, but 1 cells are none (such as 'unknown')" in note
+    assert "column 'x' holds numbers, but 1 cell is not a number (such as 'unknown') and counts as missing" in note
     named = from_text(tmp_path, written([("x", "y", "site"), *rows]), categorical=("x",))
     found = column(named, "x")
     assert [found.levels[code] for code in found.values] == cells
@@ -520,8 +521,8 @@ def sites(name: str, values: list[object], **said: object) -> tuple[str, ...]:
 def test_an_input_that_looks_like_a_domain_is_noted_with_both_options(tmp_path, name, values):
     (note,) = sites(name, values, folder=tmp_path)
     assert note.startswith(f"column {name!r} looks like a domain (2 values)")
-    assert f"--domain {name}" in note
-    assert f"--categorical {name}" in note
+    assert f"--domain {shlex.quote(name)}" in note
+    assert f"--categorical {shlex.quote(name)}" in note
 
 
 @pytest.mark.parametrize(

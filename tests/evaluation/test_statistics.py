@@ -136,6 +136,12 @@ def test_one_seed_gives_no_interval_on_these_domains() -> None:
     assert (effect.error, effect.interval(), effect.p_value) == (None, None, None)
 
 
+def test_equal_seeds_have_no_residual_whatever_rounding_leaves() -> None:
+    found = {name: [gap] * 5 for name, gap in {"a": 0.1, "b": 0.3, "c": 0.07, "d": -0.11}.items()}
+    effect = these_domains_effect(found)
+    assert (effect.error, effect.interval(), effect.p_value) == (0.0, None, None)
+
+
 # --- sign flips, records ---
 
 

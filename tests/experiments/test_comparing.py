@@ -67,6 +67,13 @@ def test_large_or_divided_data_keep_one_split(tmp_path, monkeypatch):
     assert comparing.default_seeds(data) == 2
 
 
+def test_a_split_that_cannot_be_scored_is_refused_before_the_first_training(tmp_path, monkeypatch):
+    maker, checked = runner(vectors(), tmp_path), []
+    monkeypatch.setattr(maker, "check", lambda recipe: checked.append(recipe.split_seed))
+    planned(maker, methods_written("erm"), 3, "north")
+    assert checked == [4, 5, 6]
+
+
 def test_small_tables_get_five_seeds():
     assert comparing.default_seeds(vectors()) == 5
 

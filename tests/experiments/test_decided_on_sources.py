@@ -86,6 +86,7 @@ SCRAMBLES: dict[str, dict[str, Any]] = {
     "codes among numbers": {"code": "007"},
     "nothing known": {"age": "", "seen": "", "ward": "", "code": ""},
     "a class of its own": {"y": ["5", "1", "10"]},
+    "a class of its own that sorts last": {"y": ["5", "12", "10"]},
     "a class with a name": {"y": ["5", "unclear", "10"]},
     "all at once": {
         **{"age": "x", "seen": "12", "yes": "3", "ward": "4", "visit_id": "id 5", "code": "six", "record": "?"},

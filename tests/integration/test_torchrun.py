@@ -214,7 +214,7 @@ def test_predictions_of_both_processes_are_those_of_the_model_that_is_kept(found
 
 
 def test_a_comparison_is_made_by_all_and_written_by_the_first(found):
-    assert "to ERM" in found.ranks[0]["compare"]["out"]
+    assert "on a new domain" in found.ranks[0]["compare"]["out"]
     assert {"table.md", "table.json", "report.html"} <= {path.name for path in (found.folder / "compare").iterdir()}
 
 

@@ -164,11 +164,15 @@ def test_a_contrast_is_one_sentence_from_the_numbers() -> None:
     found = table.numbers.contrasts[0]
     assert table.contrasts[0] == (
         f"(a) GDU 92.62 against ERM 91.56. On a new domain: {difference(found.found.new_domain)} points, "
-        f"p {p_text(found.holm)} corrected for 2 contrasts: undecided. "
+        f"p {p_text(found.found.holm)} corrected for 2 contrasts: undecided "
+        f"(about {found.found.domains_needed} domains would decide it). "
         f"On these 4 targets: {difference(found.found.these_domains)} points."
     )
     alone = DigitsTable(digits_numbers({row: TWO[row] for row in ("gdu", "erm_linear")})).numbers.contrasts[0]
-    assert alone.holm == alone.found.new_domain.p_value
+    assert alone.found.holm == alone.found.new_domain.p_value
+    stored = json.loads(table.json())["contrasts"]
+    assert [one["found"]["verdict"] for one in stored] == [one.found.verdict for one in table.numbers.contrasts]
+    assert stored[0]["found"]["new_domain"]["holm_p_value"] == found.found.holm
 
 
 def test_fewer_than_four_targets_give_no_verdict() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,42 @@ def test_one_method_with_two_settings_stands_twice_named_by_what_differs(tmp_pat
     page = Page(gather([tmp_path]))
     labels = {row.label for row in page.chapters[0].comparison.numbers.rows}
     assert labels == {"ERM (epochs 2)", "ERM (epochs 9)", "GDU (epochs 2)", "GDU (epochs 9)"}
+
+
+def _with_recipe(folder: Path, run: RunResult, *, split_seed: int, epochs: int = 2) -> None:
+    a_run(folder, run)
+    recipe = {
+        "method": {"name": run.method},
+        "seed": run.seed,
+        "split_seed": split_seed,
+        "training": {"epochs": epochs},
+    }
+    (folder / "run.json").write_text(json.dumps({"format": 1, "recipe": recipe}), encoding="utf-8")
+
+
+def test_splits_drawn_by_the_seed_do_not_divide_a_row(tmp_path: Path) -> None:
+    for epochs in (2, 9):
+        for run in many(2, 4, 3):
+            name = f"{epochs}-{run.run}"
+            _with_recipe(tmp_path / name, replace(run, run=name), split_seed=run.seed, epochs=epochs)
+    (chapter,) = Page(gather([tmp_path])).chapters
+    assert sorted(row.label for row in chapter.comparison.numbers.rows) == [
+        "ERM (epochs 2)", "ERM (epochs 9)", "METHOD1 (epochs 2)", "METHOD1 (epochs 9)",
+    ]  # fmt: skip
+    assert all(len(row.mean_by_seed) == 3 for row in chapter.comparison.numbers.rows)
+
+
+def test_of_two_splits_of_one_seed_the_one_drawn_by_the_seed_is_shown(tmp_path: Path) -> None:
+    for run in many(2, 4, 2):
+        for split_seed in {0, run.seed}:
+            name = f"{split_seed}-{run.run}"
+            _with_recipe(tmp_path / name, replace(run, run=name), split_seed=split_seed)
+    gathered = gather([tmp_path])
+    (chapter,) = Page(gathered).chapters
+    assert sorted(row.label for row in chapter.comparison.numbers.rows) == ["ERM", "METHOD1"]
+    assert {run.run.split("-")[0] for run in chapter.results if run.seed == 1} == {"1"}
+    assert len(gathered.broken) == 8
+    assert "in its train/validation split alone" in gathered.broken[0].why
 
 
 def test_a_copy_of_a_run_is_left_out_and_said(tmp_path: Path) -> None:

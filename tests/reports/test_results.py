@@ -60,11 +60,22 @@ def test_the_file_is_what_was_agreed() -> None:
         "oracle": False,
         "temperature": 1.0,
         "statistic": "overall",
+        "split_seed": None,
         "batchwise": False,
     }
 
 
-LATER = ("score_by", "all_metrics", "oracle", "temperature", "statistic", "batchwise", "domain_names", "peak_memory")
+LATER = (
+    "score_by",
+    "all_metrics",
+    "oracle",
+    "temperature",
+    "statistic",
+    "split_seed",
+    "batchwise",
+    "domain_names",
+    "peak_memory",
+)
 KEPT = {
     "validation": {"f1": Scores({"usps": 0.9}, 0.9), "accuracy": Scores({"usps": 0.97}, 0.97)},
     "test": {"f1": Scores({"mnist": 1 / 3}, 0.3), "accuracy": Scores({"mnist": 0.5}, 0.5)},

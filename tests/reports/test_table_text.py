@@ -173,7 +173,7 @@ def test_nothing_is_cut_or_wider_than_the_terminal(width: int, methods: int, hol
     assert len(re.findall(r"\d s\b", text)) == methods
 
 
-@pytest.mark.parametrize(("methods", "hold_outs", "details"), [(3, 5, 3), (4, 32, 4)])
+@pytest.mark.parametrize(("methods", "hold_outs", "details"), [(3, 5, 4), (4, 32, 5)])
 def test_at_every_width_a_block_fits_and_all_columns_are_there(methods: int, hold_outs: int, details: int) -> None:
     numbers = Comparison(many(methods, hold_outs, 2)).numbers
     for width in range(60, 240, 7):
@@ -393,6 +393,63 @@ def test_three_domains_are_too_few_for_a_verdict_whatever_their_p() -> None:
     )
 
 
+def test_a_method_that_shares_fewer_domains_is_judged_by_those() -> None:
+    scores = {**FIVE, "late": {name: FIVE["gdu"][name] for name in "abc"}}
+    comparison = Comparison(results(scores))
+    assert (
+        "on these 3 domains. No verdict on a new domain: that needs at least 4 held-out domains, and there are 3."
+        in (comparison.verdict())
+    )
+    more = Comparison(results({**scores, **{f"m{place}": FIVE["gdu"] for place in range(3)}}))
+    assert "No verdict, for want of 4 shared domains: LATE." in more.verdict()
+    assert "t-test over up to 5 domains" in " ".join(comparison.caption)
+
+
+def test_the_number_of_domains_to_decide_takes_the_number_of_methods_into_account() -> None:
+    gaps = {"h0": 0.05, "h1": -0.01, "h2": 0.03, "h3": 0.0, "h4": 0.01}
+    erm, gdu = {name: [0.7] for name in gaps}, {name: [0.7 + gap] for name, gap in gaps.items()}
+    needed = []
+    for count in (1, 4, 16):
+        scores = {"erm": erm, **{f"m{place}": gdu for place in range(count)}}
+        against = Comparison(results(scores), margin=0.01).numbers.rows[1].against
+        assert against is not None
+        needed.append(against.domains_needed)
+    assert needed == sorted(set(needed))  # more methods, more domains
+
+
+def test_unequal_folds_say_that_differences_and_means_weigh_differently() -> None:
+    folds = {"fold 1": ["a", "b"], "fold 2": ["c"], "fold 3": ["d"], "fold 4": ["e"]}
+    runs = [
+        result(method, fold, 0, held_out=tuple(names), test=dict.fromkeys(names, 0.5 + shift))
+        for method, shift in (("erm", 0.0), ("gdu", 0.1))
+        for fold, names in folds.items()
+    ]
+    assert "Differences weigh every fold equally, means every domain." in " ".join(Comparison(runs).caption)
+
+
+def test_very_many_domains_scored_as_folds_are_called_folds() -> None:
+    comparison = Comparison(many(2, 5, 2, name="fold {}"))
+    assert "t-test over 5 folds" in printed(comparison)
+
+
+def test_the_caption_says_where_every_seed_has_its_own_split() -> None:
+    own = [replace(run, split_seed=run.seed) for run in results(FIVE)]
+    assert "Every seed draws its own train/validation split." in " ".join(Comparison(own).caption)
+    same = [replace(run, split_seed=0) for run in results(FIVE)]
+    assert "its own train/validation split" not in " ".join(Comparison(same).caption)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_short_caption_has_at_most_five_lines_and_ends_with_where_to_read_more(seeds: int) -> None:
+    runs = [replace(run, oracle=True, uses_domains=True, batchwise=True) for run in many(3, 5, seeds)]
+    caption = Comparison(runs).rich().caption
+    assert len(caption) <= 5
+    assert caption[-1].endswith("--explain, or the report.")
+    assert any("ORACLE" in line for line in caption)
+    if seeds == 1:
+        assert not any("interval over seeds" in line for line in caption)
+
+
 def test_more_seeds_do_not_replace_domains() -> None:
     """Ten seeds on the same five domains are as undecided as one: the unit is the domain."""
     gaps = {"h0": 0.05, "h1": -0.01, "h2": 0.03, "h3": 0.0, "h4": 0.02}
@@ -430,7 +487,8 @@ def test_of_many_methods_the_best_is_told_and_the_rest_grouped() -> None:
     assert Comparison(results(scores)).verdict().splitlines()[1:] == [
         "Better on a new domain, compared with ERM: UP, FAR.",
         "Worse on a new domain, compared with ERM: DOWN.",
-        "Undecided on a new domain, compared with ERM: SAME.",
+        "Undecided on a new domain, compared with ERM: SAME (16).",
+        "In brackets: about how many domains would decide it.",
     ]
     assert Comparison(results(scores)).verdict().startswith("FAR 90.4, ERM 70.0: +20.4 points on a new domain")
 
@@ -516,7 +574,7 @@ def test_the_verdict_is_by_the_corrected_p() -> None:
     assert Comparison(results(apart(m0=0.013))).verdict().endswith(": better.")
     text = Comparison(results(apart(**gains))).verdict()
     assert re.search(r"Holm p 0\.\d+\): undecided; about \d+ domains would decide it\.", text)
-    assert "Undecided on a new domain, compared with ERM: M0, M1, M2, M3, M4, M5." in text
+    assert "Undecided on a new domain, compared with ERM: M0 (9), M1 (9), M2 (9), M3 (9), M4 (9), M5 (9)." in text
 
 
 def test_wins_follow_the_direction_of_the_metric() -> None:

@@ -211,7 +211,8 @@ def _compare(
             + ", and those that they stand on" * (len(todo) + there > len(recipes))
             + ")"
             + f", {there} of them done already" * bool(there)
-            + "; every seed draws its own train/validation split" * (seeds > 1 and split_varies(dataset, splits[0]))
+            + "; every seed draws its own train/validation split"
+            * (seeds > 1 and split_varies(dataset, splits[0], frame))
             + f"; before them, {tune} trials of settings for each method and hold-out" * (tune is not None)
             + f"\n{len(dataset.domain_names)} domains are many: they are held out in folds" * in_folds
             + "\nheld out as published: train trains, val selects, test is scored" * official

@@ -49,7 +49,7 @@ def digits(
 ) -> None:
     """Run the table of Digits-5: the paper's settings to the letter, ours, and controls, on each domain in turn.
 
-    Runs are kept: the same command again skips what is done and goes on with what was cut. A cell that cannot be run
+    Runs are kept: the same command again skips finished runs and resumes interrupted ones. A cell that cannot be run
     says why and stops no other.
     """
     if show:

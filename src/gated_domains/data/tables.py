@@ -89,8 +89,10 @@ def likely_domains(columns: Sequence[Column]) -> dict[str, int]:
     """
     found = {}
     for column in columns:
+        if _DOMAIN_NAME.fullmatch(column.name) is None:
+            continue
         known = column.values[~column.missing]
-        if _DOMAIN_NAME.fullmatch(column.name) is None or (known != np.round(known)).any():
+        if (known != np.round(known)).any():
             continue
         values = len(np.unique(known))
         if values >= 2 and len(known) >= _ROWS_A_DOMAIN * values:

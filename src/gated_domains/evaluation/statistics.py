@@ -29,6 +29,7 @@ MIN_SIGN_FLIP = 6
 _EXACT_SIGN_FLIP = 16  # domains up to which all sign patterns are enumerated
 _RANDOM_FLIPS = 20_000
 _MOST_DOMAINS = 100_000
+_ROUNDING = 1e-12  # as a share of the largest difference
 
 Differences = Mapping[Any, Sequence[float]]
 """By held-out domain, the difference between two methods for each seed."""
@@ -156,6 +157,8 @@ def these_domains_effect(differences: Differences) -> Effect:
         float(((np.asarray(values) - mean) ** 2).sum())
         for values, mean in zip(differences.values(), means, strict=True)
     )
+    scale = max(abs(value) for values in differences.values() for value in values)
+    residual = 0.0 if residual <= seeds.sum() * (_ROUNDING * scale) ** 2 else residual
     error = math.sqrt(residual / df * float((1 / seeds).sum())) / len(seeds) if df else None
     return Effect(float(means.mean()), error, float(df), int(seeds.sum()))
 
@@ -223,11 +226,9 @@ def domains_to_decide(effect: Effect, *, margin: float | None, level: float = SI
         p_value = more.p_value
         return equivalent(more, margin) or (p_value is not None and p_value < level)
 
-    low, high = effect.n, max(MIN_DOMAINS, 2 * effect.n)
-    while not decided(high):
-        if high >= _MOST_DOMAINS:
-            return None
-        low, high = high, 2 * high
+    low, high = effect.n, _MOST_DOMAINS
+    if not decided(high):
+        return None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if decided(middle) else (middle, high)
@@ -288,4 +289,4 @@ def _domain_means(differences: Differences) -> NDArray[np.float64]:
     if not len(means):
         raise ValueError("there is no domain to take a difference on")
     scale = max((abs(value) for values in differences.values() for value in values), default=0.0)
-    return np.full_like(means, means.mean()) if np.ptp(means) <= 1e-12 * scale else means
+    return np.full_like(means, means.mean()) if np.ptp(means) <= _ROUNDING * scale else means

@@ -26,9 +26,10 @@ def default_seeds(dataset: DomainDataset) -> int:
     return _MANY_SEEDS if short else _FEW_SEEDS
 
 
-def split_varies(dataset: DomainDataset, split: HoldOut) -> bool:
-    """Whether every seed draws its own validation rows: on small data that nobody else has divided."""
-    return len(dataset) < SMALL_ROWS and dataset.official_test is None and not split.pooled
+def split_varies(dataset: DomainDataset, split: HoldOut, frame: Frame) -> bool:
+    """Whether every seed draws its own validation rows: on small data, unless they are given or make up a domain."""
+    drawn = dataset.official_test is None and not split.pooled and frame.selection != "out_of_domain"
+    return len(dataset) < SMALL_ROWS and drawn
 
 
 def plan(
@@ -46,7 +47,7 @@ def plan(
         for split in splits:
             for method in methods:
                 recipe = _recipe(runner, split, method, seed, frame)
-                if seed == 0:
+                if seed == 0 or recipe.split_seed != frame.split_seed:
                     runner.check(recipe)
                 recipes.append(recipe)
     return recipes
@@ -73,7 +74,7 @@ def _recipe(runner: Runner, split: HoldOut, method: MethodChoice, seed: int, fra
     shared |= {"hold_out": split.key, "seed": seed, "training": method.trained(frame.training)}
     if frame.selection == "out_of_domain":
         shared["validation_domain"] = _selecting_domain(split, runner.dataset.domain_names, frame.validation_domain)
-    if split_varies(runner.dataset, split):
+    if split_varies(runner.dataset, split, frame):
         shared["split_seed"] = frame.split_seed + seed
     recipe = Recipe(**shared, method=method)
     if recipe.validation_domain is None:

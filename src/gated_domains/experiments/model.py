@@ -143,8 +143,8 @@ def _check_known(shape: Shape, folder: Path) -> None:
         if name not in known:
             raise _UnknownPartError(
                 f"{folder}: it was trained with the {what} {name!r}, which is not known here; import the module that "
-                f"registers it, as in `python {name}.py predict ...` (see docs/add-a-method.md), or correct the name "
-                f"in {CARD}{did_you_mean(name, known)}"
+                f"registers it, as in `python {name if what == 'method' else 'my_bodies'}.py predict ...` (see "
+                f"docs/add-a-method.md){did_you_mean(name, known)}"
             )
 
 

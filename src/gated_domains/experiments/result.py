@@ -55,7 +55,7 @@ def in_all_classes(predicted: Arrays, dataset: DomainDataset, whole: DomainDatas
 
     The probability of a class that no source has is 0.
     """
-    if dataset.class_names == whole.class_names or whole.class_names is None:
+    if not dataset.without_output or whole.class_names is None:
         return dict(predicted)
     place = [whole.class_names.index(name) for name in dataset.answers or ()]
     output = np.zeros((len(predicted["rows"]), len(whole.class_names)), predicted["output"].dtype)
@@ -180,6 +180,7 @@ def result(
             name: _all_metrics(recipe, split, dataset, predicted, part) for part, name in enumerate(part_names(split))
         },
         "statistic": _statistic(dataset, recipe, metric),
+        "split_seed": recipe.split_seed,
         "score_by": list(recipe.score_by),
         "selection": rule.label(metric),
         "selection_score": outcome.selection_score,

@@ -166,7 +166,8 @@ class Runner:
         if dataset is self.dataset:
             return self._data
         if dataset not in self._prints:
-            self._prints[dataset] = fingerprint(dataset)
+            same_inputs = dataset.inputs is self.dataset.inputs
+            self._prints[dataset] = fingerprint(dataset, self.digests if same_inputs else None)
         return {**self._data, "decided": self._prints[dataset]}
 
     def split(self, recipe: Recipe) -> HoldOut:

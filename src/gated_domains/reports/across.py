@@ -13,16 +13,18 @@ from gated_domains.evaluation.metrics import Metric
 from gated_domains.evaluation.statistics import (
     MIN_DATASETS,
     MIN_DOMAINS,
+    SIGNIFICANT,
     Effect,
     RandomEffects,
     Verdict,
     decide,
+    domains_to_decide,
     holm,
     random_effects,
 )
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
-from gated_domains.reports.columns import ABSENT, effect_text, interval_text, p_text
+from gated_domains.reports.columns import ABSENT, about, effect_text, interval_text, p_text
 from gated_domains.reports.figures.dodging import band_height, offset
 from gated_domains.reports.figures.runs import drawn
 from gated_domains.reports.lines import Lines
@@ -40,6 +42,8 @@ class MethodAcross:
     pooled: RandomEffects
     holm: float | None
     verdict: Verdict | None
+    needed: int | None
+    """About how many data sets would decide an undecided difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,7 @@ class AcrossDatasets:
             f"{row.label} over {row.pooled.effect.n} data sets: "
             f"{metric.shown_difference(row.pooled.effect.difference)}{metric.unit} to {self.baseline} on a new data "
             f"set (95 % interval {interval_text(row.pooled.effect.interval(), metric)}, {holm}p {p_text(row.holm)}): "
-            f"{row.verdict}."
+            f"{row.verdict}{self._needed(row)}."
             for row in ranked
         ]
 
@@ -72,7 +76,8 @@ class AcrossDatasets:
         """How the analysis was made."""
         return [
             f"Data sets: {listing(self.datasets, 20)}. Each enters with its mean difference over held-out domains and "
-            f"the variance of that mean; data sets with fewer than {MIN_DOMAINS} held-out domains take no part.",
+            f"the variance of that mean; data sets with fewer than {MIN_DOMAINS} held-out domains, or with the same "
+            "difference on all of them, take no part.",
             "Random-effects analysis by DerSimonian and Laird with the adjustment of Hartung and Knapp; tau is the "
             "standard deviation of the true differences between data sets.",
         ]
@@ -86,12 +91,27 @@ class AcrossDatasets:
     def csv(self) -> str:
         """One line per method and data set, unrounded, and one for all data sets."""
         text = io.StringIO()
-        fields = ("method", "data", "difference", "low", "high", "p_value", "standard_error", "df", "n")
+        fields = (
+            "method",
+            "data",
+            "difference",
+            "low",
+            "high",
+            "p_value",
+            "standard_error",
+            "df",
+            "n",
+            "holm_p_value",
+            "tau",
+            "verdict",
+        )
         writer = csv.DictWriter(text, fieldnames=fields, lineterminator="\n")
         writer.writeheader()
         for row in self.rows:
-            for name, effect in [*row.by_dataset.items(), (_ALL, row.pooled.effect)]:
+            for name, effect in row.by_dataset.items():
                 writer.writerow({"method": row.label, "data": name, **effect.as_json()})
+            pooled = {"holm_p_value": row.holm, "tau": row.pooled.tau, "verdict": row.verdict}
+            writer.writerow({"method": row.label, "data": _ALL, **row.pooled.effect.as_json(), **pooled})
         return text.getvalue()
 
     def chart(self, palette: Palette) -> Chart:
@@ -119,6 +139,9 @@ class AcrossDatasets:
             panels=(panel,),
             height=90 + len(names) * band_height(len(self.rows)),
         )
+
+    def _needed(self, row: MethodAcross) -> str:
+        return "" if row.needed is None else f"; about {about(row.needed)} data sets would decide it"
 
     def _line(self, row: MethodAcross) -> list[str]:
         by_dataset = (row.by_dataset.get(name) for name in self.datasets)
@@ -172,16 +195,15 @@ def across_datasets(comparisons: Sequence[Numbers]) -> AcrossDatasets | None:
         return None
     metric, margin = group[0].metric, group[0].margin
     corrected = holm([found.effect.p_value for found in pooled.values()])
-    rows = [
-        MethodAcross(
-            label=label,
-            by_dataset=effects[label],
-            pooled=found,
-            holm=p,
-            verdict=decide(found.effect, margin=margin, p_value=p, higher_is_better=metric.higher_is_better),
+    rows = []
+    for (label, found), p in zip(pooled.items(), corrected, strict=True):
+        verdict = decide(found.effect, margin=margin, p_value=p, higher_is_better=metric.higher_is_better)
+        level = SIGNIFICANT / len(pooled)
+        needed = domains_to_decide(found.effect, margin=margin, level=level) if verdict == "undecided" else None
+        by_dataset = effects[label]
+        rows.append(
+            MethodAcross(label=label, by_dataset=by_dataset, pooled=found, holm=p, verdict=verdict, needed=needed)
         )
-        for (label, found), p in zip(pooled.items(), corrected, strict=True)
-    ]
     used = tuple(name for name in named if any(name in row.by_dataset for row in rows))
     runs = sum(len(row.runs) for name in used for row in named[name].rows)
     return AcrossDatasets(metric=metric, baseline=group[0].baseline.label, datasets=used, rows=tuple(rows), runs=runs)

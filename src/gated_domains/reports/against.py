@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from gated_domains.evaluation.metrics import Metric
@@ -64,48 +64,37 @@ def compare_methods(
     if base is None:
         return {}
     shared = {key: differences(mine, scores[base]) for key, mine in scores.items() if key != base}
-    shared = {key: found for key, found in shared.items() if found}
-    effects = {key: new_domain_effect(found) for key, found in shared.items()}
-    corrected = dict(zip(effects, holm([effect.p_value for effect in effects.values()]), strict=True))
-    return {
-        key: _against(
-            found,
-            domain_record(
+    found = {
+        key: Against(
+            new_domain=new_domain_effect(gaps),
+            these_domains=these_domains_effect(gaps),
+            holm=None,
+            sign_flip=sign_flip_p(gaps),
+            record=domain_record(
                 differences(scores[key], scores[base], by="domain"), higher_is_better=metric.higher_is_better
             ),
-            effect=effects[key],
-            p_value=corrected[key],
-            metric=metric,
-            margin=margin,
+            verdict=None,
+            domains_needed=None,
         )
-        for key, found in shared.items()
+        for key, gaps in shared.items()
+        if gaps
     }
+    return dict(zip(found, judged(list(found.values()), metric=metric, margin=margin), strict=True))
 
 
-def _against(
-    found: Mapping[str, list[float]],
-    record: Record,
-    *,
-    effect: Effect,
-    p_value: float | None,
-    metric: Metric,
-    margin: float | None,
-) -> Against:
-    verdict = decide(effect, margin=margin, p_value=p_value, higher_is_better=metric.higher_is_better)
-    needed = None
-    if verdict == "undecided" and p_value is not None:
-        alone = effect.p_value or 0.0
-        # The correction as it is now: with more domains the p-value must be smaller by the same factor.
-        needed = domains_to_decide(effect, margin=margin, level=SIGNIFICANT * (alone / p_value if p_value else 1.0))
-    return Against(
-        new_domain=effect,
-        these_domains=these_domains_effect(found),
-        holm=p_value,
-        sign_flip=sign_flip_p(found),
-        record=record,
-        verdict=verdict,
-        domains_needed=needed,
-    )
+def judged(found: Sequence[Against], *, metric: Metric, margin: float | None) -> list[Against]:
+    """The same comparisons with p-values corrected over all of them, and the verdicts that follow."""
+    corrected = holm([one.new_domain.p_value for one in found])
+    tests = sum(p is not None for p in corrected)
+    judgements = []
+    for one, p_value in zip(found, corrected, strict=True):
+        effect = one.new_domain
+        verdict = decide(effect, margin=margin, p_value=p_value, higher_is_better=metric.higher_is_better)
+        needed = None
+        if verdict == "undecided":  # with as many methods, and the strictest of their levels
+            needed = domains_to_decide(effect, margin=margin, level=SIGNIFICANT / max(1, tests))
+        judgements.append(replace(one, holm=p_value, verdict=verdict, domains_needed=needed))
+    return judgements
 
 
 def differences(mine: Scores, theirs: Scores, *, by: str = "unit") -> dict[str, list[float]]:

@@ -80,6 +80,9 @@ def _against(numbers: Numbers, baseline: str, column: Callable[..., Column]) -> 
         column("verdict", cell(lambda found: found.verdict or ABSENT), "against"),
         column("W/T/L", cell(_record), "detail", f"W/T/L: held-out domains won, tied and lost against {baseline}."),
     ]
+    if any(row.against is not None and row.against.domains_needed is not None for row in numbers.rows):
+        needed = f"{numbers.unit}s needed: about how many would decide it, if mean and spread stay as they are."
+        versus.append(column(f"{numbers.unit}s needed", cell(_needed), "detail", needed))
     if any(row.against is not None and row.against.sign_flip is not None for row in numbers.rows):
         about = "sign-flip p: by the permutation test that flips the signs of the domains' differences, not corrected."
         versus.append(column("sign-flip p", cell(lambda found: p_text(found.sign_flip)), "detail", about))
@@ -88,6 +91,10 @@ def _against(numbers: Numbers, baseline: str, column: Callable[..., Column]) -> 
 
 def _new_domain(found: Against, metric: Metric) -> str:
     return ABSENT if found.new_domain.error is None else effect_text(found.new_domain, metric)
+
+
+def _needed(found: Against) -> str:
+    return ABSENT if found.domains_needed is None else about(found.domains_needed)
 
 
 def _record(found: Against) -> str:
@@ -124,6 +131,12 @@ def p_text(p_value: float | None) -> str:
     if p_value is None:
         return ABSENT
     return "<0.001" if p_value < 0.001 else f"{p_value:.{2 if p_value >= 0.0995 else 3}f}"
+
+
+def about(count: int) -> str:
+    """``37``, ``120``, ``1,300``: two significant digits."""
+    digits = max(0, len(str(count)) - 2)
+    return f"{round(count, -digits):,}"
 
 
 def time_text(seconds: float) -> str:

@@ -13,11 +13,10 @@ from gated_domains.evaluation.statistics import (
     Effect,
     Spread,
     equivalent,
-    holm,
     spread,
     welch_effect,
 )
-from gated_domains.reports.against import Against, Key, compare_methods
+from gated_domains.reports.against import Against, Key, compare_methods, judged
 from gated_domains.reports.numbers import Numbers, summarise
 from gated_domains.reports.published_digits import CONTRASTS, PAPER_RUNS, REFERENCES, ROWS, TABLE
 from gated_domains.reports.reproduced import Cell
@@ -27,11 +26,8 @@ METRIC: Metric = METRICS["accuracy"]
 MARGIN = METRIC.margin()
 MIN_SEEDS = 5
 """With fewer runs of ours nothing is said about whether a published number is reproduced."""
-_REPRODUCED, _WIDE_REPRODUCED, _LARGE_STD = (
-    1.0,
-    2.0,
-    2.0,
-)  # margins in points; the wide one where the paper's std is large
+_MARGIN, _WIDE_MARGIN = 1.0, 2.0  # of a published number, in points
+_WIDE_FROM = 2.0  # the paper's standard deviation above which the wide one holds
 Agreement = Literal["reproduces", "differs", "undecided", ""]
 
 
@@ -47,7 +43,7 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """One row less another over the targets and seeds that both have; ``holm`` is corrected over all contrasts."""
+    """One row less another over the targets and seeds that both have; p is corrected over all contrasts."""
 
     letter: str
     first: str
@@ -55,7 +51,6 @@ class Contrast:
     found: Against
     first_mean: float
     second_mean: float
-    holm: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,12 +111,12 @@ class DigitsNumbers:
         values = TABLE[row]
         if target is not None:
             value = values[target]
-            margin = _WIDE_REPRODUCED if value.std > _LARGE_STD else _REPRODUCED
+            margin = _WIDE_MARGIN if value.std > _WIDE_FROM else _MARGIN
             return Paper(value.mean, value.std**2 / PAPER_RUNS, margin, str(value))
         count = len(self.targets)
         mean = sum(values[name].mean for name in self.targets) / count
         variance = sum(values[name].std ** 2 / PAPER_RUNS for name in self.targets) / count**2
-        return Paper(mean, variance, _REPRODUCED, f"{mean:.2f}")
+        return Paper(mean, variance, _MARGIN, f"{mean:.2f}")
 
     def agreement(self, row: str, target: str | None) -> Agreement:
         """Whether ours reproduces the paper's number: its level, and its gain over the paper's ERM.
@@ -199,8 +194,8 @@ class DigitsNumbers:
         """Those whose rows share pairs."""
         there = [self._contrast(*named) for named in CONTRASTS if {*named[1:]} <= {*self.rows}]
         found = [contrast for contrast in there if contrast is not None]
-        corrected = holm([contrast.found.new_domain.p_value for contrast in found])
-        return [replace(contrast, holm=p) for contrast, p in zip(found, corrected, strict=True)]
+        corrected = judged([contrast.found for contrast in found], metric=METRIC, margin=MARGIN)
+        return [replace(contrast, found=one) for contrast, one in zip(found, corrected, strict=True)]
 
     def _contrast(self, letter: str, first: str, second: str) -> Contrast | None:
         """One of them, not corrected yet; None where no target and seed is shared."""

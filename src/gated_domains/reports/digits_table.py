@@ -106,6 +106,8 @@ class DigitsTable:
         from rich.text import Text
 
         yield Text(self.title, style="bold")
+        for line in self.contrasts:
+            yield Text(line)
         for name, title in self._blocks():
             yield Text(f"\n{title}", style="bold")
             for block in blocks(self.block(name), options.max_width):
@@ -113,10 +115,6 @@ class DigitsTable:
         yield Text()
         for line in self.caption:
             yield Text(line, style="dim")
-        if self.contrasts:
-            yield Text("\nContrasts", style="bold")
-            for line in self.contrasts:
-                yield Text(line)
 
     def _blocks(self) -> list[tuple[str, str]]:
         """The blocks that have rows here, with their titles."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gated_domains.evaluation.statistics import MIN_DOMAINS, Effect, decide
-from gated_domains.reports.columns import ABSENT, p_text
-from gated_domains.reports.digits_numbers import MARGIN, MIN_SEEDS, Contrast, DigitsNumbers
+from gated_domains.evaluation.statistics import MIN_DOMAINS, Effect
+from gated_domains.reports.columns import ABSENT, about, p_text
+from gated_domains.reports.digits_numbers import MIN_SEEDS, Contrast, DigitsNumbers
 from gated_domains.reports.published_digits import PAPER_RUNS, REFERENCES, ROWS
 from gated_domains.reports.reproduced_words import Reasons
 from gated_domains.reports.words import attributed_notes
@@ -42,17 +42,17 @@ def contrast_sentence(contrast: Contrast, *, tested: int) -> str:
     these = f"On {'these' if found.new_domain.n > 1 else 'this'} {targets}: {difference(found.these_domains)} points"
     if found.new_domain.error is None:
         return f"{start} {these}; no verdict on a new domain with fewer than {MIN_DOMAINS} targets."
-    verdict = decide(found.new_domain, margin=MARGIN, p_value=contrast.holm)
     corrected = f" corrected for {tested} contrasts" * (tested > 1)
+    needed = f" (about {about(found.domains_needed)} domains would decide it)" if found.domains_needed else ""
     return (
-        f"{start} On a new domain: {difference(found.new_domain)} points, p {p_text(contrast.holm)}{corrected}: "
-        f"{verdict}. {these}."
+        f"{start} On a new domain: {difference(found.new_domain)} points, p {p_text(found.holm)}{corrected}: "
+        f"{found.verdict}{needed}. {these}."
     )
 
 
 def contrast_sentences(numbers: DigitsNumbers) -> list[str]:
     """One sentence per contrast."""
-    tested = sum(contrast.holm is not None for contrast in numbers.contrasts)
+    tested = sum(contrast.found.holm is not None for contrast in numbers.contrasts)
     return [contrast_sentence(contrast, tested=tested) for contrast in numbers.contrasts]
 
 

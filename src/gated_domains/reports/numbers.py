@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from gated_domains.evaluation.statistics import Spread, percentile, spread
 from gated_domains.reports.against import Against, Key, compare_methods, held_out_repeatedly
 from gated_domains.reports.results import RunResult
 
+_FOLD = re.compile(r"fold \d+( of \d+)?")  # of very many domains, scored under one name
 PERCENTILE = 10
 """Of the groups, counted from the worst; WILDS reports this one."""
 
@@ -93,9 +95,15 @@ class Numbers:
         return max((row.against.new_domain.n for row in self.rows if row.against is not None), default=0)
 
     @property
+    def unequal(self) -> bool:
+        """Whether some methods share fewer domains with the baseline than others."""
+        return len({row.against.new_domain.n for row in self.rows if row.against is not None}) > 1
+
+    @property
     def unit(self) -> str:
         """What a unit is called."""
-        alone = all(len(run.held_out) == 1 for row in self.rows for run in row.runs)
+        runs = [run for row in self.rows for run in row.runs]
+        alone = all(len(run.held_out) == 1 and not _FOLD.fullmatch(run.hold_out) for run in runs)
         return "domain" if alone or held_out_repeatedly(key for row in self.rows for key in row.scores) else "fold"
 
     @property

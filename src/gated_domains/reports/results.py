@@ -71,6 +71,8 @@ class RunResult:
     """All of the data, as rows of predictions count them; none where there are very many."""
     peak_memory: int | None = None
     """The most bytes that it and the runs it needs took, on a GPU or else in memory; None where that is not known."""
+    split_seed: int | None = None
+    """The random seed of the train/validation split; None where it is not known."""
     statistic: str = "overall"
     """What of the metric counts, where a publisher says so: that of the worst group, of a percentile of groups."""
 
@@ -131,6 +133,7 @@ class RunResult:
             "oracle": self.oracle,
             "temperature": self.temperature,
             "statistic": self.statistic,
+            "split_seed": self.split_seed,
             "batchwise": self.batchwise,
         }
 
@@ -238,6 +241,7 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         domain_names=tuple(map(str, stored.get("domain_names", ()))),
         peak_memory=None if stored.get("peak_memory") is None else int(stored["peak_memory"]),
         statistic=str(stored.get("statistic", "overall")),
+        split_seed=None if stored.get("split_seed") is None else int(stored["split_seed"]),
         batchwise=bool(stored.get("batchwise", False)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.statistics import MIN_DOMAINS, Effect, Verdict, spread
 from gated_domains.reports.against import Against
-from gated_domains.reports.columns import interval_text, p_text
+from gated_domains.reports.columns import about, interval_text, p_text
 from gated_domains.reports.numbers import MethodNumbers, Numbers
 
 _MOST_SENTENCES = 3
@@ -22,12 +22,13 @@ def headline(numbers: Numbers) -> str:
         if best is None or best.mean is None:
             return "No method has been run on all hold-outs yet, so there is nothing to compare."
         shown = f"{best.label} scores {metric.shown(best.mean.mean)} on held-out domains"
-        return f"{shown}; there is no baseline to compare it with."
+        return f"{shown}; there is {'no baseline' if base is None else 'nothing'} to compare it with."
     if len(rivals) == 1:
         return _sentence(*rivals[0], base, numbers)
     at = f"{base.label} ({metric.shown(base.mean.mean)})" if base.mean is not None else base.label
     if all(against.verdict is None for _, against in rivals):
-        return _no_verdict(numbers, f"No verdict on how any method compares with {at}")
+        count = max(against.new_domain.n for _, against in rivals)
+        return _no_verdict(count, numbers, f"No verdict on how any method compares with {at}")
     groups = {verdict: [pair for pair in rivals if pair[1].verdict == verdict] for verdict in _ORDER}
     if groups["better"]:
         best, against = max(groups["better"], key=lambda pair: metric.as_gain(pair[1].new_domain.difference))
@@ -39,7 +40,7 @@ def headline(numbers: Numbers) -> str:
         for verdict in _ORDER
         if groups[verdict]
     ]
-    return " ".join([f"No method is shown to be better than {at} on a new domain.", *rest])
+    return " ".join([f"No method is shown to be better than {at} on a new domain.", *rest, *_without_verdict(rivals)])
 
 
 def verdict(numbers: Numbers) -> str:
@@ -53,11 +54,23 @@ def verdict(numbers: Numbers) -> str:
     best, against = max(rivals, key=lambda pair: numbers.metric.as_gain(pair[1].these_domains.difference))
     lines = [_sentence(best, against, base, numbers)]
     for kind in _ORDER:
-        labels = [row.label for row, other in rivals if other.verdict == kind]
-        lines += [f"{kind.capitalize()} on a new domain, compared with {base.label}: {listing(labels, 20)}."] * bool(
-            labels
-        )
-    return "\n".join(lines)
+        labels = [_with_needed(row, other) for row, other in rivals if other.verdict == kind]
+        if labels:
+            lines.append(f"{kind.capitalize()} on a new domain, compared with {base.label}: {listing(labels, 20)}.")
+    if any("(" in line for line in lines[1:]):
+        lines.append(f"In brackets: about how many {numbers.unit}s would decide it.")
+    return "\n".join([*lines, *_without_verdict(rivals)])
+
+
+def _with_needed(row: MethodNumbers, against: Against) -> str:
+    """``GDU (40)``: the label, with about how many domains would decide an undecided difference."""
+    return row.label if against.domains_needed is None else f"{row.label} ({about(against.domains_needed)})"
+
+
+def _without_verdict(rivals: list[tuple[MethodNumbers, Against]]) -> list[str]:
+    """A sentence on the methods that share too few domains with the baseline."""
+    labels = [row.label for row, against in rivals if against.verdict is None]
+    return [f"No verdict, for want of {MIN_DOMAINS} shared domains: {listing(labels, 6)}."] if labels else []
 
 
 def _rivals(numbers: Numbers) -> list[tuple[MethodNumbers, Against]]:
@@ -71,16 +84,18 @@ def _sentence(row: MethodNumbers, against: Against, base: MethodNumbers, numbers
     if against.verdict is None:
         on_these = _interval_words(against.these_domains, numbers)
         gap = f"{metric.shown_difference(against.these_domains.difference)}{metric.unit}{on_these}"
-        return f"{levels}: {gap} on {_these(numbers)}. {_no_verdict(numbers, 'No verdict')}"
+        count = against.new_domain.n
+        these = f"these {count} {numbers.unit}s" if count > 1 else "the held-out rows"
+        return f"{levels}: {gap} on {these}. {_no_verdict(count, numbers, 'No verdict')}"
     words = f"{levels}: {_difference(against, numbers)}: {against.verdict}"
     if against.domains_needed is not None:
-        words += f"; about {_about(against.domains_needed)} {numbers.unit}s would decide it"
+        words += f"; about {about(against.domains_needed)} {numbers.unit}s would decide it"
     return f"{words}."
 
 
 def _level(row: MethodNumbers, other: MethodNumbers, numbers: Numbers) -> str:
-    """The mean of the table; where a method has no complete seed, the mean over what both have."""
-    if row.mean is not None and other.mean is not None and row.mean_by_seed.keys() == other.mean_by_seed.keys():
+    """The mean of the table; where one of the two has no complete seed, the mean over the runs that both have."""
+    if row.mean is not None and other.mean is not None:
         return numbers.metric.shown(row.mean.mean)
     return numbers.metric.shown(spread(score for key, score in row.scores.items() if key in other.scores).mean)
 
@@ -100,20 +115,8 @@ def _interval_words(effect: Effect, numbers: Numbers, *others: str) -> str:
     return f" ({', '.join([*words, *others])})" if words or others else ""
 
 
-def _these(numbers: Numbers) -> str:
-    count = numbers.units
-    return f"these {count} {numbers.unit}s" if count > 1 else "the held-out rows"
-
-
-def _no_verdict(numbers: Numbers, start: str) -> str:
-    count = numbers.units
+def _no_verdict(count: int, numbers: Numbers, start: str) -> str:
     return (
         f"{start} on a new domain: that needs at least {MIN_DOMAINS} held-out {numbers.unit}s, and there "
         f"{'is' if count == 1 else 'are'} {count}."
     )
-
-
-def _about(count: int) -> str:
-    """``37``, ``120``, ``1,300``: two significant digits."""
-    digits = max(0, len(str(count)) - 2)
-    return f"{round(count, -digits):,}"

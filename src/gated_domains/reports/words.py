@@ -41,19 +41,21 @@ def short_caption(numbers: Numbers, *, notes: int) -> list[str]:
     over = f"± is the standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     better = f"{' in percent' * metric.percent}, {'higher' if metric.higher_is_better else 'lower'} is better"
     lines = [*_oracle(numbers), f"{metric.label[:1].upper()}{metric.label[1:]}{better}; {over}."]
-    if numbers.baseline is not None and numbers.units >= MIN_DOMAINS:
-        lines += [
-            f"On a new domain: difference to {numbers.baseline.label}, t-test over {numbers.units} {numbers.unit}s.",
-            "On these domains: the same, with an interval over seeds alone.",
-        ]
-    else:
-        lines += _differences(numbers)[:1]
+    differences = _differences(numbers)
+    if differences and numbers.baseline is not None and numbers.units >= MIN_DOMAINS:
+        counted = f"{'up to ' * numbers.unequal}{numbers.units} {numbers.unit}s"
+        differences[0] = f"On a new domain: difference to {numbers.baseline.label}, t-test over {counted}."
+    if differences and seeds > 1:
+        differences[1] = "On these domains: the same, with an interval over seeds alone."
+    lines += differences
     if marks := _marks(numbers):
         lines.append(" ".join(marks))
     found = [f"{notes} note{'s' * (notes != 1)} on the data and the runs"] * bool(notes)
     found += ["some runs are missing"] * bool(numbers.missing)
     lines.append(f"{'; '.join([*found, 'how to read this'])}: --explain, or the report.".capitalize())
-    return lines[:_MOST_SHORT]
+    if len(lines) > _MOST_SHORT:  # what the column of that name explains by itself
+        lines = [line for line in lines if not line.startswith("On these domains")]
+    return lines
 
 
 def _score(numbers: Numbers) -> str:
@@ -134,14 +136,18 @@ def _joined(numbers: Numbers) -> list[str]:
     if not together:
         return []
     lines = [f"{name} holds out {listing(names)}." for name, names in list(together.items())[:_MOST_JOINED]]
-    return [*lines, "Where several domains are held out together, a cell is the mean over them."]
+    sizes = {len(run.held_out) for row in numbers.rows for run in row.runs}
+    weights = " Differences weigh every fold equally, means every domain." * (len(sizes) > 1 and numbers.unit == "fold")
+    return [*lines, f"Where several domains are held out together, a cell is the mean over them.{weights}"]
 
 
 def _seeds(numbers: Numbers) -> str:
     seeds = listing(numbers.seeds)
     if len(numbers.seeds) == 1:
         return f"One seed ({seeds}): the spread over seeds is not known."
-    return f"Seeds: {seeds}. ± is one standard deviation over seeds."
+    splits = {run.split_seed for row in numbers.rows for run in row.runs}
+    own = " Every seed draws its own train/validation split." * (len(splits) > 1)
+    return f"Seeds: {seeds}. ± is one standard deviation over seeds.{own}"
 
 
 def _test(numbers: Numbers) -> list[str]:
@@ -170,7 +176,8 @@ def _differences(numbers: Numbers) -> list[str]:
     else:
         corrected = f", p corrected by Holm's procedure for {numbers.tested} methods" * (numbers.tested > 1)
         first = (
-            f"On a new domain: difference to {base} and 95 % interval by the t-test over {count} {unit}s{corrected}."
+            f"On a new domain: difference to {base} and 95 % interval by the t-test over "
+            f"{'up to ' * numbers.unequal}{count} {unit}s{corrected}."
         )
     if len(numbers.seeds) < 2:
         return [first, f"On these domains: difference to {base}; one seed allows no interval."]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,18 +111,18 @@ def with_target(table: pa.Table, name: str, *, drop: bool, notes: list[str]) -> 
     notes.append(f"{count:,} of {len(missing):,} rows have no target ({name!r}) and are left out")
     kept = np.flatnonzero(~missing)
     try:
-        yield table.take(kept)
+        yield table.filter(~missing)
     except RowError as error:
         raise error.among(row=int(kept[error.row]), count=error.count, of=error.of) from error
 
 
 def _is_missing(values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Where a cell is empty, NaN, or a text of no letters."""
+    """Where a cell is empty, NaN, or an empty string."""
     import pyarrow.compute as pc
     import pyarrow.types as kinds
 
     missing = values.is_null(nan_is_null=True)
-    if kinds.is_string(values.type):
+    if kinds.is_string(values.type) or kinds.is_large_string(values.type):
         missing = pc.or_(missing, pc.equal(values, "").fill_null(True))
     return np.asarray(missing.to_numpy(), np.bool_)
 
@@ -131,8 +132,8 @@ def _domain_notes(columns: Sequence[Column], kept: Collection[str]) -> Iterator[
     for name, values in likely_domains(columns).items():
         if name not in kept:
             yield (
-                f"column {name!r} looks like a domain ({values:,} values) and is taken for an input; --domain {name} "
-                f"holds it apart, --categorical {name} keeps it as an input without this note"
+                f"column {name!r} looks like a domain ({values:,} values) and is used as an input; --domain "
+                f"{quote(name)} makes it the domain, --categorical {quote(name)} keeps it as an input without this note"
             )
 
 

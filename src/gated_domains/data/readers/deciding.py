@@ -34,8 +34,8 @@ class Cells:
     """A column before it is decided what it is: ``numbers`` (or ``dates``), or ``codes`` into text ``levels``.
 
     ``form`` is that of the CSV file whose text it is: fewer rows of it may be numbers or dates throughout. The text of
-    other files is text. ``whole`` are numbers that are too large to be told from their neighbours as floats.
-    ``categorical``: somebody said that these are names.
+    other files is text. ``whole`` are integers that float64 cannot represent exactly. ``categorical``: declared as
+    categories by the user.
     """
 
     name: str
@@ -168,8 +168,13 @@ class ReadTable(Table):
         return cls(columns, cells, about)
 
     def take(self, rows: Rows) -> ReadTable:
-        columns = super().take(rows).columns
-        return ReadTable(columns, [cells.take(rows) for cells in self.cells], self.about)
+        cells = {each.name: each.take(rows) for each in self.cells}
+        before = {each.name: each for each in self.cells}
+        columns = [
+            _sharing(taken, cells[column.name]) if _shares(column, before[column.name]) else taken
+            for column, taken in zip(self.columns, super().take(rows).columns, strict=True)
+        ]
+        return ReadTable(columns, list(cells.values()), self.about)
 
     def decided_on(self, rows: Rows) -> ReadTable:
         """The same rows with columns as these rows alone have them; this table itself where that changes nothing."""
@@ -189,6 +194,18 @@ class ReadTable(Table):
         if not columns:
             raise DataError("; ".join(["no column is left to learn from in the source rows", *about.values()]))
         return ReadTable(columns, self.cells, about)
+
+
+def _shares(column: Column, cells: Cells) -> bool:
+    """Whether a column holds the very array of its cells."""
+    return column.values is (cells.numbers if isinstance(column, Numbers) else cells.codes)
+
+
+def _sharing(column: Column, cells: Cells) -> Column:
+    """A column with the array of its cells in place of an equal one, which is then freed."""
+    if isinstance(column, Numbers):
+        return column if cells.numbers is None else replace(column, values=cells.numbers)
+    return column if cells.codes is None else replace(column, values=cells.codes)
 
 
 def _same_kind(one: Column | None, other: Column | None) -> bool:
@@ -231,9 +248,11 @@ def _mostly_numbers(
         values[np.isinf(values) & ~np.isin(np.arange(len(values)), rows)] = np.nan
     note = None
     if words:
+        count = int(odd.sum())
+        what = "1 cell is not a number" if count == 1 else f"{count:,} cells are not numbers"
         note = (
-            f"column {name!r} holds numbers, but {int(odd.sum()):,} cells are none (such as {words[0][:40]!r}) and "
-            f"count as missing; --categorical {name} takes all of them for names"
+            f"column {name!r} holds numbers, but {what} (such as {words[0][:40]!r}) and count{'s' * (count == 1)} as "
+            f"missing; --categorical {name} treats the column as categories"
         )
     return Numbers(name, values, words=words), note
 

@@ -19,6 +19,7 @@ from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import comparison_charts
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.lines import write_texts
+from gated_domains.reports.numbers import Numbers
 from gated_domains.reports.page.chapters import Chapter, Section, Words, chapters
 from gated_domains.reports.page.gated import gated_sections
 from gated_domains.reports.page.rendering import Files, chapter_of, render
@@ -56,8 +57,10 @@ class Page:
         for chapter in self.chapters:
             chapter.sections.extend(self._sections(chapter))
         # The same data with another network is not another data set: the first comparison on it counts.
-        first = {chapter.rows_of(gathered): chapter.comparison.numbers for chapter in reversed(self.chapters)}
-        self.across = across_datasets(list(reversed(first.values())))
+        by_rows: dict[str, Numbers] = {}
+        for chapter in self.chapters:
+            by_rows.setdefault(chapter.rows_of(gathered), chapter.comparison.numbers)
+        self.across = across_datasets(list(by_rows.values()))
 
     @property
     def charts(self) -> list[Chart]:

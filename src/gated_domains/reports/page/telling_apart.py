@@ -11,9 +11,9 @@ from gated_domains.data.errors import listing
 from gated_domains.reports.gathering import Broken, Gathered
 from gated_domains.reports.results import RunResult
 
-_OF_A_CELL = ("seed", "hold_out")
+_OF_A_CELL = ("seed", "hold_out", "split_seed")
 # What may differ between the cells of one row, and says nothing of how its method was set.
-_OF_A_ROW = (*_OF_A_CELL, "split_seed", "validation_domain", "backbone")
+_OF_A_ROW = (*_OF_A_CELL, "validation_domain", "backbone")
 _FEW = 4
 Cell = tuple[str, str, str, int]
 Settings = Mapping[str, str]
@@ -26,7 +26,7 @@ class ToldApart:
         self.gathered = gathered
         self._recipes = {id(result): _flat(gathered.about(result).get("recipe")) for result in results}
         self.copies: list[Broken] = []
-        self.results = self._named(self._without_copies(results))
+        self.results = self._named(self._with_one_split(self._without_copies(results)))
         self.notes = self._mixed()
 
     def _without_copies(self, results: Sequence[RunResult]) -> list[RunResult]:
@@ -42,6 +42,25 @@ class ToldApart:
             else:
                 seen[key] = result
         return list(seen.values())
+
+    def _with_one_split(self, results: Sequence[RunResult]) -> list[RunResult]:
+        """One of those that differ in their train/validation split alone: the split drawn last, by the seed itself."""
+        kept: dict[tuple[object, ...], RunResult] = {}
+        for result in sorted(results, key=self._split_seed, reverse=True):
+            recipe = {name: value for name, value in self._recipes[id(result)].items() if name != "split_seed"}
+            key = (*_cell(result), tuple(recipe.items())) if recipe else (*_cell(result), result.run)
+            if key in kept:
+                twin = self.gathered.folder(kept[key])
+                why = f"it differs from {twin}, which is shown, in its train/validation split alone"
+                self.copies.append(Broken(self.gathered.folder(result), why))
+            else:
+                kept[key] = result
+        chosen = {id(result) for result in kept.values()}
+        return [result for result in results if id(result) in chosen]
+
+    def _split_seed(self, result: RunResult) -> int:
+        written = self._recipes[id(result)].get("split_seed", "")
+        return int(written) if written.isdigit() else 0
 
     def _named(self, results: Sequence[RunResult]) -> list[RunResult]:
         """With settings in their labels where two would stand in one cell."""
