@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import warnings
 from dataclasses import astuple
 from itertools import product
@@ -48,6 +49,13 @@ def test_spread_is_what_a_loop_computes() -> None:
     mean = sum(values) / 3
     std = math.sqrt(sum((value - mean) ** 2 for value in values) / 2)
     assert astuple(spread(values)) == pytest.approx((mean, std, 3))
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12), st.randoms())
+def test_a_mean_does_not_depend_on_the_order(values: list[float], chance: random.Random) -> None:
+    """Else a table and a page may print 69.7 and 69.8 for one number."""
+    mixed = chance.sample(values, len(values))
+    assert spread(mixed) == spread(values)
 
 
 def test_a_single_value_has_no_spread_and_none_is_refused() -> None:

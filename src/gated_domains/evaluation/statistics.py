@@ -119,11 +119,13 @@ class RandomEffects:
 
 def spread(values: Iterable[float]) -> Spread:
     """Mean and standard deviation of the values, and how many there are."""
-    numbers = np.asarray(list(values), np.float64)
-    if not len(numbers):
+    numbers = [float(value) for value in values]
+    if not numbers:
         raise ValueError("there is no value to take the mean of")
-    std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
-    return Spread(float(numbers.mean()), std, len(numbers))
+    # Sums that do not depend on the order: a value at the edge of rounding must look the same in every table.
+    mean = math.fsum(numbers) / len(numbers)
+    squares = math.fsum((value - mean) ** 2 for value in numbers)
+    return Spread(mean, math.sqrt(squares / (len(numbers) - 1)) if len(numbers) > 1 else None, len(numbers))
 
 
 def percentile(values: Sequence[float], k: int, *, higher_is_better: bool) -> float:

@@ -78,7 +78,8 @@ def _blocks(numbers: Numbers, width: int, longest: int) -> list[list[Column]]:
     else:
         upper = [[methods, *block] for block in _packed(across, room)]
         upper = upper if len(upper) <= _MOST_BLOCKS else _turned(methods, scores, width)
-        lower = _joined([summary, against, cost], room)
+        together = _widths([*summary, *against]) <= room
+        lower = _joined([summary, against, cost] if together else [[*summary, *cost], against], room)
     lower[-1] = _with_details(lower[-1], rest, room)
     return [*upper, *([methods, *block] for block in lower)]
 
