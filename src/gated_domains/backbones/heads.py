@@ -95,7 +95,7 @@ def renew_coverage(
     max_rows: int = _FITTING_ROWS,
     seed: int = 0,
 ) -> GatedDomainUnits:
-    """Measure anew which rows are familiar: due at the start of an epoch, since features move, and before evaluation.
+    """Measure again which rows are familiar: due at the start of an epoch, since features move, and before evaluation.
 
     The model runs in the mode it is in: dropout and batch statistics make training rows look unlike those in eval mode.
     Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.

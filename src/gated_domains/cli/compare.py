@@ -348,18 +348,12 @@ def _together(compared: Sequence[_Compared], root: Path, *, margin: float | None
     from gated_domains.experiments.comparing import BASELINE
     from gated_domains.reports import Gathered, write_page
     from gated_domains.reports.across import across_datasets
-    from gated_domains.reports.lines import blocks, lines_rich
 
     console = Console()
     across = across_datasets([found.comparison.numbers for found in compared])
     if across is not None:
-        console.print(Text(f"\n{across.title}", style="bold"))
-        for sentence in across.sentences():
-            console.print(Text(sentence, style="bold"))
-        for block in blocks(across.lines(), console.width):
-            console.print(lines_rich(block))
-        for line in across.caption():
-            console.print(Text(line, style="dim"))
+        console.print()
+        console.print(across)
     if report:
         gathered = Gathered([run for found in compared for run in found.runs])
         with progress() as say:

@@ -23,8 +23,8 @@ Report = Annotated[
 Margin = Annotated[
     float | None,
     typer.Option(
-        help="Differences smaller than this are practically none, in the units they are printed in; 0.5 for scores in "
-        "percent, none for others."
+        help="Margin within which two methods are practically equal, in the units that differences are printed in; by "
+        "default 0.5 for scores in percent, none for others."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="For all that is drawn by chance.", min=0)]

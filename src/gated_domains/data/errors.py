@@ -23,9 +23,9 @@ def row_name(row: int) -> str:
 class RowError(DataError):
     """Rows that cannot be used: the index of the first, how many there are, and of how many rows that were looked at.
 
-    ``say(where, count, of)`` words it, where ``name`` makes ``where`` of the index. Of data that are read in parts,
-    ``among`` words it for all of them. ``column`` and ``stage`` tell what was looked for: in which column, and which of
-    several checks of it.
+    ``say(where, count, of)`` formats the message; ``name`` turns the index into the text ``where``. For data that are
+    read in parts, ``among`` formats it with the counts of all parts. ``column`` and ``stage`` say which column was
+    checked, and by which of several checks.
     """
 
     def __init__(

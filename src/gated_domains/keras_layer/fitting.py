@@ -108,7 +108,7 @@ class FitsData(keras.layers.Layer):
         return self._health(self._fitting_rows(features), seed)
 
     def warn_if_features_moved(self, features: Annotated[Array, "rows gating"], *, seed: int = 0) -> None:
-        """Warn (``GateWarning``) where these rows of the gating view lie where the bases no longer see them."""
+        """Warn (``GateWarning``) when these rows of the gating view are far from the bases."""
         x = self._fitting_rows(features)
         ratio = 1.0
         if isinstance(self.gate, SoftmaxGate):

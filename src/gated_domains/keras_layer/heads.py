@@ -95,7 +95,7 @@ def renew_coverage(
     batch_size: int = ROWS_AT_ONCE,
     seed: int = 0,
 ) -> GatedDomainUnits:
-    """Measure anew which rows are familiar: due when an epoch begins, since features move, and before evaluation.
+    """Measure again which rows are familiar: due when an epoch begins, since features move, and before evaluation.
 
     Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.
     """

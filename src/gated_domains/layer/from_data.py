@@ -121,7 +121,7 @@ class FitsData(nn.Module):
 
     @torch.no_grad()
     def warn_if_features_moved(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> None:
-        """Warn (``GateWarning``) where these rows of the gating view lie where the bases no longer see them."""
+        """Warn (``GateWarning``) when these rows of the gating view are far from the bases."""
         x = self._fitting_rows(features)
         ratio = 1.0
         if isinstance(self.gate, SoftmaxGate):

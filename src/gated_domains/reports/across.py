@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.metrics import Metric
@@ -27,8 +28,11 @@ from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.columns import ABSENT, about, effect_text, interval_text, p_text
 from gated_domains.reports.figures.dodging import band_height, offset
 from gated_domains.reports.figures.runs import drawn
-from gated_domains.reports.lines import Lines
+from gated_domains.reports.lines import Lines, blocks, lines_rich
 from gated_domains.reports.numbers import Numbers
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 _ALL = "all data sets"
 
@@ -113,6 +117,17 @@ class AcrossDatasets:
             pooled = {"holm_p_value": row.holm, "tau": row.pooled.tau, "verdict": row.verdict}
             writer.writerow({"method": row.label, "data": _ALL, **row.pooled.effect.as_json(), **pooled})
         return text.getvalue()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        yield Text(self.title)
+        for sentence in self.sentences():
+            yield Text(sentence, style="bold")
+        for block in blocks(self.lines(), options.max_width):
+            yield lines_rich(block)
+        for line in self.caption():
+            yield Text(line, style="dim")
 
     def chart(self, palette: Palette) -> Chart:
         """A forest plot: a line per data set, the pooled difference last."""

@@ -25,7 +25,7 @@ from gated_domains.reports.results import RunResult
 METRIC: Metric = METRICS["accuracy"]
 MARGIN = METRIC.margin()
 MIN_SEEDS = 5
-"""With fewer runs of ours nothing is said about whether a published number is reproduced."""
+"""With fewer runs of ours it is undecided whether a published number is reproduced."""
 _MARGIN, _WIDE_MARGIN = 1.0, 2.0  # of a published number, in points
 _WIDE_FROM = 2.0  # the paper's standard deviation above which the wide one holds
 Agreement = Literal["reproduces", "differs", "undecided", ""]

@@ -22,7 +22,7 @@ _PATIENCE = 10.0
 
 @contextmanager
 def lending(file: Any, encoding: str) -> Iterator[Callable[[], Any]]:
-    """Inside, a call of what is yielded gives a stream of the file's text in UTF-8; leaving waits for its release.
+    """Yield a function that returns a stream of the file's text in UTF-8; on exit, wait until Arrow has released it.
 
     Pass the stream on without keeping it in a variable, and delete readers that use it before leaving.
     """

@@ -34,7 +34,7 @@ OPTIONS = (
     *("target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task"),
     "drop_missing_target",
 )
-"""What may be said of a table."""
+"""Reading options that apply to a table."""
 _TARGET_NAMES = ("target", "label", "y", "class")
 
 

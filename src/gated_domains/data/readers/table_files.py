@@ -328,7 +328,7 @@ class _Bounded(io.RawIOBase):
 def arrow_source(
     path: Path, encoding: str, *, opened: Callable[[Path], AbstractContextManager[Any]]
 ) -> Iterator[Callable[[], Any]]:
-    """Inside, a call of what is yielded gives what Arrow reads the text of a file from; not to be kept (``lending``).
+    """Yield a function that returns a source of the file's text for Arrow; do not keep what it returns (``lending``).
 
     A plain file in UTF-8 is read by Arrow alone, any other through the Python file that ``opened`` gives.
     """

@@ -36,9 +36,7 @@ class ToldApart:
             recipe = self._recipes[id(result)]
             key = (*_cell(result), tuple(recipe.items()), None if recipe else tuple(result.test.items()))
             if key in seen:
-                twin = self.gathered.folder(seen[key])
-                why = f"its settings are those of {twin}, which is shown"
-                self.copies.append(Broken(self.gathered.folder(result), why))
+                self._leave_out(result, "its settings are those of {shown}, which is shown", shown=seen[key])
             else:
                 seen[key] = result
         return list(seen.values())
@@ -50,13 +48,16 @@ class ToldApart:
             recipe = {name: value for name, value in self._recipes[id(result)].items() if name != "split_seed"}
             key = (*_cell(result), tuple(recipe.items())) if recipe else (*_cell(result), result.run)
             if key in kept:
-                twin = self.gathered.folder(kept[key])
-                why = f"it differs from {twin}, which is shown, in its train/validation split alone"
-                self.copies.append(Broken(self.gathered.folder(result), why))
+                why = "it differs from {shown}, which is shown, in its train/validation split alone"
+                self._leave_out(result, why, shown=kept[key])
             else:
                 kept[key] = result
         chosen = {id(result) for result in kept.values()}
         return [result for result in results if id(result) in chosen]
+
+    def _leave_out(self, result: RunResult, why: str, *, shown: RunResult) -> None:
+        folder = self.gathered.folder
+        self.copies.append(Broken(folder(result), why.replace("{shown}", str(folder(shown)))))
 
     def _split_seed(self, result: RunResult) -> int:
         written = self._recipes[id(result)].get("split_seed", "")
