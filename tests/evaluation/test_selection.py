@@ -31,7 +31,9 @@ def test_there_is_a_rule_for_every_name_that_a_recipe_may_give() -> None:
 @pytest.mark.parametrize(
     ("name", "number"),
     [
-        ("source_validation", 0.75),
+        ("source_validation", 0.7),
+        ("source_pooled", 0.75),
+        ("source_loss", 3 * math.log(1e-12) / 12),
         ("worst_class", 0.5),
         ("out_of_domain", 0.7),
         ("leave_one_source_out", 0.7),
@@ -43,7 +45,9 @@ def test_what_each_rule_makes_of_an_epoch(name: str, number: float) -> None:
     assert SELECTION_RULES[name](evidence()) == pytest.approx(number)
 
 
-@pytest.mark.parametrize("name", ["source_validation", "out_of_domain", "leave_one_source_out", "oracle"])
+@pytest.mark.parametrize(
+    "name", ["source_validation", "source_pooled", "out_of_domain", "leave_one_source_out", "oracle"]
+)
 def test_a_smaller_error_is_the_larger_number(name: str) -> None:
     small, large = (SELECTION_RULES[name](evidence("rmse", {"a": value}, value)) for value in (0.5, 0.7))
     assert small > large
@@ -69,7 +73,9 @@ def test_an_epoch_that_was_chosen_elsewhere_is_the_best_and_carries_the_score_it
 def test_a_rule_is_named_as_it_stands_under_a_table() -> None:
     said = {name: rule.label(METRICS["accuracy"]) for name, rule in SELECTION_RULES.items()}
     assert said == {
-        "source_validation": "source validation accuracy",
+        "source_validation": "mean source validation accuracy",
+        "source_pooled": "pooled source validation accuracy",
+        "source_loss": "source validation loss",
         "worst_class": "worst class on source validation",
         "official": "published out-of-distribution validation accuracy",
         "out_of_domain": "out-of-domain validation accuracy",

@@ -30,7 +30,7 @@ def test_a_layer_says_its_task():
 
 
 def test_a_layer_without_penalties_says_so():
-    assert "penalties: none" in repr(GatedDomainUnits(12, 3, lambda_ols=0.0))
+    assert "penalties: none" in repr(GatedDomainUnits(12, 3, lambda_ols=0.0, lambda_dev=0.0))
 
 
 def test_a_layer_with_room_says_how_many_bases_it_uses_and_could_use():

@@ -33,7 +33,7 @@ def tensors(found) -> list[torch.Tensor]:
 
 SETTINGS = {
     "as recommended": {},
-    "no coverage": {"coverage": False},
+    "coverage applied": {"coverage": True},
     "not shared": {"shared": False},
     "room to spare": {"max_bases": 5},
     "probabilistic": {"task": ProbabilisticRegression()},
@@ -65,8 +65,8 @@ def test_shapes_follow_the_batch_or_have_a_leading_one():
     assert (pooled.beta.shape, pooled.products.cross.shape, pooled.coverage.shape) == ((1, 3), (1, 3), (2, 5))
 
 
-def test_the_mixture_is_coverage_times_beta():
-    made, (_, z) = units(), batch(9)
+def test_where_coverage_is_applied_the_mixture_is_coverage_times_beta():
+    made, (_, z) = units(coverage=True), batch(9)
     with torch.no_grad():
         weighed = made.weigh(z)
     assert 0 < weighed.coverage.mean() < 1
@@ -78,7 +78,7 @@ def test_the_mixture_is_coverage_times_beta():
 
 
 def test_mixing_goes_by_what_it_is_given():
-    made, (x, z) = units(), batch(6)
+    made, (x, z) = units(coverage=True), batch(6)
     weighed = made.weigh(z)
     uncovered = made.mix(x, weighed._replace(coverage=torch.zeros(6).double()))
     torch.testing.assert_close(uncovered.prediction, made.shared(x).squeeze(-2))
@@ -87,9 +87,13 @@ def test_mixing_goes_by_what_it_is_given():
     torch.testing.assert_close(alone.prediction, made.shared(x).squeeze(-2) + made.experts(x)[:, 1])
 
 
-def test_without_coverage_the_mixture_is_beta():
-    weighed = units(coverage=False).weigh(batch(4)[1])
+def test_coverage_that_is_only_reported_changes_nothing():
+    made, (x, z) = units(), batch(9)
+    weighed = made.weigh(z)
+    assert 0 < weighed.coverage.mean() < 1
     assert weighed.mixture is weighed.beta
+    uncovered = made.mix(x, weighed._replace(coverage=torch.zeros(9).double()))
+    assert torch.equal(uncovered.prediction, made.evaluate(x, z).prediction)
 
 
 def test_the_products_are_computed_once_for_gates_coverage_and_experts():
@@ -131,7 +135,7 @@ def test_mixing_is_not_recorded_as_it_returns_everything_already():
 
 
 def test_weighted_penalties_are_the_terms_of_the_penalty():
-    made, (x, z) = units(lambda_ols=0.5, lambda_entropy=0.25), batch(6)
+    made, (x, z) = units(lambda_ols=0.5, lambda_entropy=0.25, lambda_dev=0.0), batch(6)
     out = made.evaluate(x, z)
     terms, plain = made.weighted_penalties(out), made.penalty_terms(out)
     assert list(terms) == ["reconstruction", "entropy"]

@@ -13,6 +13,7 @@ from torch import nn
 import made_runs
 from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.backbones.gated_norm import GatedNorm, mixing
+from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import InOrder
@@ -198,33 +199,56 @@ def test_norms_and_head_follow_one_weighing_of_the_raw_input():
                 norm.weight_deviations.normal_()
         inputs = next(iter(data.samples.input_batches(InOrder(data.train, 8))))
         weighed = method.units.weigh(method.backbone.look(inputs))
-        with mixing(method.backbone.body, weighed.coverage[:, None] * weighed.beta):
+        with mixing(method.backbone.body, weighed.beta):
             features = method.backbone.body(inputs)
         shared, own = method.units.shared(features).squeeze(1), method.units.experts(features)
-        slow = shared + weighed.coverage[:, None] * sum(weighed.beta[:, j, None] * own[:, j] for j in range(5))
+        slow = shared + sum(weighed.beta[:, j, None] * own[:, j] for j in range(5))
         out = method.evaluate(inputs)
     torch.testing.assert_close(out.prediction, slow)
     torch.testing.assert_close(out.beta, weighed.beta)
 
 
 @pytest.mark.parametrize("norms", [True, False])
-def test_deviations_and_nothing_else_get_a_weight_decay_of_their_own(norms):
-    settings = {"deviation_decay": 0.25, "gated_norm": norms}
-    method = build("gdu", vectors(), settings=settings)
-    names = {id(parameter): name for name, parameter in method.named_parameters()}
-    groups = [group for group in method.parameter_groups() if group.get("weight_decay") == 0.25]
-    decayed = {names[id(parameter)] for group in groups for parameter in group["params"]}
-    deviations = {name for name in names.values() if name.startswith("units.experts.") or "_deviations" in name}
-    assert decayed == deviations
+def test_the_penalty_on_deviations_is_over_the_head_and_gated_norms(norms):
+    data = vectors()
+    method = build("gdu", data, settings={"lambda_dev": 0.25, "gated_norm": norms, "num_bases": 3})
+    deviations = {
+        name: parameter
+        for name, parameter in method.named_parameters()
+        if name.startswith("units.experts.") or "_deviations" in name
+    }
     assert len(deviations) == (6 if norms else 2)
-    assert all(group.get("weight_decay", 0.25) == 0.25 for group in method.parameter_groups())
+    with torch.no_grad():
+        for parameter in deviations.values():
+            parameter.normal_()
+    slow = sum(float(parameter[j].square().sum()) for parameter in deviations.values() for j in range(3)) / 3
+    inputs, targets = torch.randn(8, 6), torch.zeros(8, dtype=torch.long)
+    terms = method.objective(DomainBatch(inputs, targets, None, None))
+    assert float(terms["deviations"].detach()) == pytest.approx(0.25 * slow, rel=1e-5)
+    grads = torch.autograd.grad(terms["deviations"], list(method.parameters()), allow_unused=True)
+    reached = {name for (name, _), grad in zip(method.named_parameters(), grads, strict=True) if grad is not None}
+    assert reached == set(deviations)
 
 
-def test_the_decay_of_deviations_reaches_the_optimiser_beside_that_of_the_rest():
-    data = material(vectors(30), train=20, validation=10)
-    method = build("gdu", data.dataset, settings={"deviation_decay": 0.25})
-    run = training(method, data, weight_decay=0.03)
-    assert sorted({group["weight_decay"] for group in run.optimizer.param_groups}) == [0.03, 0.25]
+@pytest.mark.parametrize("norms", [True, False])
+def test_constant_gates_give_every_row_the_mean_of_beta_over_the_training_data(norms):
+    data = material(pictures(60), train=40, validation=20)
+    learned, constant = (prepared(data, gates=gates, gated_norm=norms) for gates in ("learned", "constant"))
+    with torch.no_grad():
+        rows = torch.cat([learned.backbone.look(inputs) for inputs in looks(data, 0)])
+        mean = learned.units.weigh(rows).beta.mean(0)
+        for part in learned.modules():
+            if isinstance(part, GatedNorm):
+                part.weight_deviations.normal_()
+        learned.units.experts.weight.normal_()
+        constant.load_state_dict(learned.state_dict() | {"fixed_beta": constant.fixed_beta})
+        inputs = next(iter(data.samples.input_batches(InOrder(data.train, 8))))
+        out = constant.eval().evaluate(inputs)
+        torch.testing.assert_close(out.beta, mean.expand(8, -1))
+        with learned.eval().frozen_gates(mean):
+            frozen = learned.evaluate(inputs)
+        torch.testing.assert_close(frozen.prediction, out.prediction)
+        assert (learned.evaluate(inputs).prediction - out.prediction).abs().max() > 1e-3
 
 
 # -- settings --------------------------------------------------------------------------------------------------------
@@ -321,20 +345,15 @@ def test_the_papers_form_is_the_layer_to_the_papers_letter(gate):
     assert all(torch.equal(value, method.units.state_dict()[name]) for name, value in layer.state_dict().items())
     assert float(method.units.kernel.sigma) == 7.5
     assert method.units.shared is None
-    assert not method.units.covers
+    assert not method.units.applies_coverage
     assert method.backbone.gating is None
     x = torch.randn(5, 6)
     with torch.no_grad():
         features = body.eval()(x)
         out = method.eval().evaluate(x)
         torch.testing.assert_close(out.prediction, layer(features))
-        heads = torch.stack([torch.tanh(features @ w.mT + b) for w, b in zip(*_linear(layer), strict=True)], 1)
+        heads = torch.stack([torch.tanh(features @ weight.mT) for weight in layer.experts.weight], 1)
         torch.testing.assert_close(out.prediction, (out.beta[..., None] * heads).sum(1))
-
-
-def _linear(layer: GatedDomainUnits) -> tuple[torch.Tensor, torch.Tensor]:
-    weight = layer.experts.weight.detach()
-    return weight, layer.experts.bias.detach()
 
 
 def test_the_papers_form_takes_nothing_from_data_end_to_end():

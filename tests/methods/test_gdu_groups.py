@@ -92,7 +92,7 @@ def test_the_loss_over_groups_is_that_of_the_formula_batch_after_batch(adjustmen
         risks = oracles.domain_risks(losses, batch.domains.tolist())
         slow = oracles.grown(slow, oracles.group_dro_gains(risks, ROWS, 0.4, adjustment))
         terms = method.objective(batch)
-        assert list(terms) == ["task", "supervision", "reconstruction"]
+        assert list(terms) == ["task", "supervision", "reconstruction", "deviations"]
         assert float(terms["task"].detach()) == pytest.approx(oracles.weighed_risk(slow, risks), rel=1e-6)
         assert method.weights.values.tolist() == pytest.approx(slow, rel=1e-6)
 
@@ -125,7 +125,7 @@ def test_the_lesson_of_the_gates_is_that_of_the_formula_batch_after_batch():
 
 @pytest.mark.parametrize("over", ["groups", "bases"])
 def test_without_its_parts_it_is_a_mean_over_groups_or_bases(over):
-    method, (batch, *_) = made(over=over, eta=0.0, supervise=0.0, lambda_ols=0.0)
+    method, (batch, *_) = made(over=over, eta=0.0, supervise=0.0, lambda_ols=0.0, lambda_dev=0.0)
     beta, losses = beta_and_losses(method, batch)
     terms = method.objective(batch)
     assert list(terms) == ["task"]

@@ -190,7 +190,7 @@ def test_the_loss_adds_each_penalty_times_its_lambda():
 
 
 def test_a_penalty_with_lambda_zero_is_left_out():
-    head = GatedDomainUnits(3, 2, lambda_ols=0.0)
+    head = GatedDomainUnits(3, 2, lambda_ols=0.0, lambda_dev=0.0)
     out = head.evaluate(torch.randn(5, 3))
     assert head.penalty_terms(out) == {}
     assert head.penalty(out).item() == 0

@@ -116,7 +116,7 @@ def test_shared_expert_enters_once_whatever_beta_sums_to(gate):
 @pytest.mark.parametrize("gate", ["cosine", "mmd", "exact"])
 def test_coverage_scales_the_deviations_from_the_shared_expert(gate):
     ours, loop = GATES[gate]
-    head, x = build(gate=ours(), shared=True), torch.randn(6, 3).double()
+    head, x = build(gate=ours(), shared=True, coverage=True), torch.randn(6, 3).double()
     head.coverage.fit(head.novelty(x))
     products = loop_products(x, head.bases)
     beta = loop(*products)
@@ -171,7 +171,10 @@ def test_probabilistic_prediction_is_moment_matched_on_the_simplex(gate):
 
 
 def test_probabilistic_prediction_with_a_shared_expert_moves_each_expert_by_its_covered_deviation():
-    head, x = build(task=ProbabilisticRegression(min_scale=0.01), shared=True), torch.randn(6, 3).double()
+    head, x = (
+        build(task=ProbabilisticRegression(min_scale=0.01), shared=True, coverage=True),
+        torch.randn(6, 3).double(),
+    )
     head.coverage.fit(head.novelty(x))
     products = loop_products(x, head.bases)
     beta = oracles.cosine_gate(*products, 3.0)

@@ -50,14 +50,14 @@ def test_penalty_weights_are_the_papers(row):
     assert head.lambda_entropy == 0
 
 
-def test_five_bases_of_ten_vectors(row):
+def test_ten_bases_of_ten_vectors_as_in_the_papers_text(row):
     head = row[0]
-    assert head.bases.shape == (5, 10, 6)
-    assert head.num_bases == head.max_bases == 5
+    assert head.bases.shape == (10, 10, 6)
+    assert head.num_bases == head.max_bases == 10
 
 
-def test_the_text_of_the_paper_has_ten_bases():
-    assert GatedDomainUnits.paper(6, 3, num_bases=10).bases.shape == (10, 10, 6)
+def test_the_five_bases_of_the_papers_table_are_a_setting():
+    assert GatedDomainUnits.paper(6, 3, num_bases=5).bases.shape == (5, 10, 6)
 
 
 def test_orthogonality_is_srip_towards_the_identity(row):
@@ -72,13 +72,13 @@ def test_experts_are_linear_with_tanh_on_digits_and_without_on_wilds(row):
     head, setting, *_ = row
     assert type(head.experts) is LinearExperts
     assert head.experts.activation is (torch.tanh if setting == "digits" else None)
-    assert head.experts.bias is not None
+    assert head.experts.bias is None
 
 
 def test_the_papers_head_has_no_shared_expert_and_no_coverage(row):
     head = row[0]
     assert head.shared is None
-    assert not head.covers
+    assert not head.applies_coverage
     assert head.evaluate(torch.randn(2, 6)).coverage is None
 
 

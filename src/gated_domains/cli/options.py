@@ -120,8 +120,9 @@ _TRAINING: dict[str, Any] = {
 _PROTOCOL: dict[str, Any] = {
     "selection": _option(
         str,
-        "What chooses the epoch: source_validation (default), official (of a published division), worst_class, "
-        "out_of_domain, leave_one_source_out, last, or oracle, which looks at the held-out domain and is marked.",
+        "What chooses the epoch: source_validation (the mean over source domains, default), source_pooled (all their "
+        "validation rows together), source_loss, official (of a published division), worst_class, out_of_domain, "
+        "leave_one_source_out, last, or oracle, which looks at the held-out domain and is marked.",
         _PROTOCOL_PANEL,
     ),
     "validation_domain": _option(str, "Source domain that selects, for out_of_domain.", _PROTOCOL_PANEL),

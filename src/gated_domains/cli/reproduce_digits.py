@@ -41,6 +41,10 @@ def digits(
     epochs: Annotated[int | None, typer.Option(help="At most so many, in every row.", min=1)] = None,
     precision: Annotated[str | None, typer.Option(help="32 or bf16; bf16 on a GPU by default.")] = None,
     light: Annotated[bool, typer.Option("--light", help="Keep results and curves, not weights.")] = False,
+    done: Annotated[
+        Path | None,
+        typer.Option(help="A table.csv of earlier runs: those with the same row, target, seed and settings are taken."),
+    ] = None,
     train: Annotated[bool, typer.Option(help="Without: train nothing, make the table of what is done.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; out/digits by default.")] = None,
     track: Track = None,
@@ -56,6 +60,7 @@ def digits(
         _list()
         return
     from gated_domains.experiments.reproducing.digits import chosen_rows, chosen_targets, plan
+    from gated_domains.experiments.reproducing.run_list import read_done, settings_hash
     from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.tracking import Tracking, check_trackers
     from gated_domains.training.engine import Hardware
@@ -70,9 +75,13 @@ def digits(
     refuse_file(root)
     console = Console()
     wanted = range(first_seed, first_seed + (seeds or setup.seeds))
+    grid = plan(setup, rows, columns, wanted)
+    known = {} if done is None else read_done(done, grid)
+    if done is not None:
+        console.print(Text(f"{done}: {len(known)} of the {len(grid.jobs)} runs are done"), soft_wrap=True)
     tracking = Tracking(trackers if first_process() else (), root)
     work = Reproducing(
-        plan(setup, rows, columns, wanted),
+        grid,
         root,
         make=partial(watched, tracking=tracking) if train else None,
         data_dir=data,
@@ -80,6 +89,7 @@ def digits(
         executing=executing,
         say=lambda line: console.print(Text(line), soft_wrap=True),
         light=light and first_process(),
+        known=known,
     )
     stopped = run_all(work, tracking)
     if not first_process():
@@ -98,6 +108,8 @@ def digits(
             published=setup.published,
             about=setup.about,
             how=setup.how(),
+            settings={(job.row, job.column): settings_hash(job) for job in grid.jobs},
+            made_on={(job.row, job.column, job.recipe.seed): where for job, where in work.made_on.items()},
         )
     )
     console.print(table)

@@ -8,6 +8,9 @@ from typing import Literal
 Setting = Literal["digits", "wilds"]
 GateName = Literal["cosine", "mmd", "projection"]
 
+PAPER_BASES = 10
+"""M of the paper's text and of its published code; its table of settings has 5."""
+
 
 @dataclass(frozen=True)
 class PaperSetting:

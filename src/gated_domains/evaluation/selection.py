@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.scores import DomainScores, Metric
 
+_LEAST_PROBABILITY = 1e-12  # one confidently wrong row must not decide
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
@@ -50,7 +52,7 @@ class SelectionRule:
         return self.rows == "held_out"
 
     def label(self, metric: Metric) -> str:
-        """The rule as it stands under a table: ``source validation accuracy``."""
+        """The rule as it stands under a table: ``mean source validation accuracy``."""
         return f"{self.words} {metric.label}" if self.by_score else self.words
 
 
@@ -70,6 +72,22 @@ def _worst_class(evidence: Evidence) -> float:
     return min(float(right[evidence.targets == label].mean()) for label in np.unique(evidence.targets))
 
 
+def validation_loss(output: NDArray[Any], targets: NDArray[Any]) -> float:
+    """Minus the mean logarithm of the truth's probability (of labels, where known); of numbers, the squared error."""
+    values = output.astype(np.float64)
+    if targets.ndim == 2:
+        known = ~np.isnan(targets)
+        said = np.where(targets == 1, values, 1 - values)[known]
+        return float(-np.log(said.clip(_LEAST_PROBABILITY)).mean())
+    if values.shape[1] == 1:
+        return float(np.mean((values[:, 0] - targets) ** 2))
+    return float(-np.log(values[np.arange(len(values)), targets].clip(_LEAST_PROBABILITY)).mean())
+
+
+def _loss(evidence: Evidence) -> float:
+    return -validation_loss(evidence.output, evidence.targets)
+
+
 def fixed_epoch(epoch: int, *, score: float) -> SelectionRule:
     """The rule that keeps one epoch, which something else has chosen by this score, and needs none after it."""
     number = lambda evidence: score - abs(evidence.epoch - epoch)  # noqa: E731
@@ -77,7 +95,9 @@ def fixed_epoch(epoch: int, *, score: float) -> SelectionRule:
 
 
 _RULES = (
-    SelectionRule(name="source_validation", words="source validation", number=_overall),
+    SelectionRule(name="source_validation", words="mean source validation", number=_mean),
+    SelectionRule(name="source_pooled", words="pooled source validation", number=_overall),
+    SelectionRule(name="source_loss", words="source validation loss", number=_loss, by_score=False),
     SelectionRule(name="official", words="published out-of-distribution validation", number=_mean),
     SelectionRule(name="worst_class", words="worst class on source validation", number=_worst_class, by_score=False),
     SelectionRule(name="out_of_domain", words="out-of-domain validation", number=_mean, rows="kept_apart"),

@@ -27,7 +27,16 @@ from gated_domains.settings.plain_yaml import value_of
 from gated_domains.training.settings import TrainingSettings
 
 Selection = Literal[
-    "auto", "official", "source_validation", "worst_class", "out_of_domain", "leave_one_source_out", "last", "oracle"
+    "auto",
+    "official",
+    "source_validation",
+    "source_pooled",
+    "source_loss",
+    "worst_class",
+    "out_of_domain",
+    "leave_one_source_out",
+    "last",
+    "oracle",
 ]
 MAPS = ("images", "bands")
 """Kinds of inputs that have height and width."""

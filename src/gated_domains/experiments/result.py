@@ -27,6 +27,7 @@ from gated_domains.training.outcome import Outcome
 from gated_domains.training.predicting import predict_rows
 
 _FEW_SCORED = 30
+_SELECTS_BY_VALIDATION = ("source_validation", "source_pooled", "source_loss", "worst_class", "out_of_domain")
 _ONE_SIDED = 0.8  # share of one class above which accuracy says little
 VALIDATION, TEST = 0, 1  # what ``part`` says of a row of predictions.npz; the parts scored beside come after these
 _MOST_SOURCES = 200  # that are listed by name
@@ -291,7 +292,7 @@ def _split_notes(split: HoldOut, dataset: DomainDataset, rule: SelectionRule, me
                 notes.append(
                     f"{most.max() / len(rows):.1%} of {name} is {always!r}: always answering so scores as much"
                 )
-    if len(split.validation) < _FEW_SCORED and rule.name in ("source_validation", "worst_class", "out_of_domain"):
+    if len(split.validation) < _FEW_SCORED and rule.name in _SELECTS_BY_VALIDATION:
         notes.append(f"the epoch is selected by {len(split.validation)} validation rows alone")
     if split.left_out:
         notes.append(f"{split.left_out:,} source rows left out: copies, or of a group, of held-out rows")

@@ -211,7 +211,9 @@ class Runner:
     def stands_on(self, recipe: Recipe) -> list[Recipe]:
         """The runs that this one is made of: the network whose body is frozen, the members of an ensemble."""
         if recipe.method.mode == "fine_tune":
-            return [] if recipe.backbone is not None else [_under_erm(recipe, choose_method("erm"))]
+            activation = recipe.method.kind.frozen_activation(recipe.method.settings)
+            erm = choose_method("erm", {"activation": activation})
+            return [] if recipe.backbone is not None else [_under_erm(recipe, erm)]
         if isinstance(recipe.method.settings, MembersSettings):
             chosen = recipe.method.settings
             member = choose_method("erm", {"activation": chosen.activation})

@@ -27,8 +27,8 @@ from gated_domains.training.population import Population, odd_one_out, why_alone
 from gated_domains.training.trouble import NotFiniteError
 
 #: Settings of a method that members may differ in: numbers that lie in tensors, or that weigh a term of the loss.
-_OWN = ("sigma", "sigma_of_median", "kappa", "entropy", "deviation_decay")
-_WEIGHTS = ("lambda_ols", "lambda_l1", "lambda_entropy", "lambda_orth")
+_OWN = ("sigma", "sigma_of_median", "kappa", "entropy")
+_WEIGHTS = ("lambda_ols", "lambda_l1", "lambda_entropy", "lambda_orth", "lambda_dev")
 _OWN_IN_TRAINING = ("rate", "weight_decay", "class_weights")
 _SPARE = 0.5  # of a GPU's memory that features of one population leave free: one table is made of all
 

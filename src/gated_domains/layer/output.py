@@ -16,12 +16,16 @@ class Weighed(NamedTuple):
     products: InnerProducts
     beta: Float[Tensor, "*gated bases"]
     coverage: Float[Tensor, "*batch"] | None = None
-    """How much of the deviations from the shared expert a sample gets, 0 to 1; None: all of them."""
+    """Familiarity of each sample, from 1 (like the training data) to 0; None without a shared expert."""
+    applies_coverage: bool = False
+    """Whether coverage scales the deviations from the shared expert."""
 
     @property
     def mixture(self) -> Float[Tensor, "*gated bases"]:
-        """``coverage * beta``: how much of each basis' deviation a sample gets."""
-        return self.beta if self.coverage is None else self.coverage.unsqueeze(-1) * self.beta
+        """How much of each basis' deviation a sample gets: beta, times coverage where that is applied."""
+        if self.coverage is None or not self.applies_coverage:
+            return self.beta
+        return self.coverage.unsqueeze(-1) * self.beta
 
 
 class GatedOutput(NamedTuple):
@@ -33,4 +37,4 @@ class GatedOutput(NamedTuple):
     variance: Float[Tensor, "*batch outputs"] | None = None
     """Of the prediction, for a probabilistic task."""
     coverage: Float[Tensor, "*batch"] | None = None
-    """How much of the deviations from the shared expert a sample gets, 0 to 1."""
+    """Familiarity of each sample, from 1 (like the training data) to 0; it scales nothing unless units apply it."""

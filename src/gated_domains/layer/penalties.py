@@ -5,12 +5,12 @@ The loss is the task's plus ``sum of lambda * penalty``. Inactive bases count no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gated_domains.common.names import known_name
@@ -80,6 +80,25 @@ def distributional_variance(out: Gated) -> Float[Tensor, ""]:
     count = used.sum()
     everywhere = (gram * used * used.unsqueeze(-1)).sum() / count.square()
     return (out.products.norms * used).sum() / count - everywhere
+
+
+def mean_square_by_basis(parameters: Iterable[Tensor], active: Bool[Tensor, " bases"]) -> Float[Tensor, ""]:
+    """``mean_j ||w_j||^2`` over the active bases, of parameters whose first dimension is the basis.
+
+    A parameter of another shape belongs to every basis and counts in full.
+    """
+    used = active.to(torch.get_default_dtype())
+    count = used.sum()
+    total = used.new_zeros(())
+    for parameter in parameters:
+        square = parameter.square()
+        if parameter.dim() > 0 and parameter.shape[0] == len(active):
+            total = (
+                total + (square.flatten(1).sum(1) if parameter.dim() > 1 else square) @ used.to(square.dtype) / count
+            )
+        else:
+            total = total + square.sum()
+    return total
 
 
 ORTHOGONALITY: dict[str, Callable[..., Tensor]] = {

@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gated_domains.common.numbers import at_least_one, not_negative
-from gated_domains.common.paper import GateName, Setting, paper_setting
+from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
 from gated_domains.common.room import room, room_to_grow
 from gated_domains.layer import penalties
 from gated_domains.layer.annealing import Anneals
@@ -24,23 +24,28 @@ from gated_domains.layer.fitting import paper_normal
 from gated_domains.layer.gates import GATES, Gate, ProjectionGate, SoftmaxGate, as_gate, simplex
 from gated_domains.layer.kernels import Gaussian, KernelLike, kernel_like
 from gated_domains.layer.output import GatedOutput, Weighed
-from gated_domains.layer.penalties import Gated, Penalty, Target, as_orthogonality
+from gated_domains.layer.penalties import Gated, Penalty, Target, as_orthogonality, mean_square_by_basis
 from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.tasks import ProbabilisticRegression, Task, as_task, match_moments
 
 Gates = Literal["sample", "batch"] | GateStream
 
+LAMBDA_DEV = 1e-3
+"""The default weight of the ridge penalty on deviations."""
+
 
 class GatedDomainUnits(Anneals):
     """A gated ensemble of learning machines, one for each learned basis of a latent elementary distribution.
 
         prediction = sum_j beta_j(x) f(x, theta_j)                    shared=False, the paper's form
-        prediction = f_0(x) + c(x) sum_j beta_j(x) d_j(x)             shared=True, the default
+        prediction = f_0(x) + sum_j beta_j(x) d_j(x)                  shared=True, the default
+        prediction = f_0(x) + c(x) sum_j beta_j(x) d_j(x)             shared=True, coverage=True
 
     beta comes from kernel inner products between ``gating`` (the features unless another view is given) and the
-    ``bases``. With a shared expert f_0 the experts d_j are deviations that start at zero, and coverage c(x) takes an
-    unfamiliar sample back to f_0; ``coverage=False`` keeps c = 1.
+    ``bases``. With a shared expert f_0 the experts d_j are deviations that start at zero, and the penalty
+    ``lambda_dev * mean_j ||d_j||^2`` keeps them small. The familiarity c(x) of a sample is reported in the output;
+    it scales the deviations only with ``coverage=True``, which cost accuracy wherever it was measured.
 
     ``kernel``, ``gate``, ``task`` and ``orthogonality`` are objects or their names: ``gate="mmd"``, ``MMDGate(kappa)``.
 
@@ -60,13 +65,14 @@ class GatedDomainUnits(Anneals):
         gate: str | Gate = "cosine",
         experts: ExpertsFactory = LinearExperts,
         shared: bool = True,
-        coverage: bool = True,
+        coverage: bool = False,
         task: str | Task | None = None,
         gating_features: int | None = None,
         lambda_ols: float = 1e-3,
         lambda_l1: float = 0.0,
         lambda_entropy: float = 0.0,
         lambda_orth: float = 0.0,
+        lambda_dev: float = LAMBDA_DEV,
         orthogonality: str | Penalty = "srip",
         orthogonality_target: Target = "diagonal",
         memory_budget: int = MEMORY_BUDGET,
@@ -89,6 +95,8 @@ class GatedDomainUnits(Anneals):
         self.lambda_l1 = not_negative("lambda_l1", lambda_l1)
         self.lambda_entropy = not_negative("lambda_entropy", lambda_entropy)
         self.lambda_orth = not_negative("lambda_orth", lambda_orth)
+        self.lambda_dev = not_negative("lambda_dev", lambda_dev)
+        self.orthogonality_target = orthogonality_target
         self.orthogonality = as_orthogonality(orthogonality, orthogonality_target)
         self.memory_budget = memory_budget
 
@@ -103,7 +111,7 @@ class GatedDomainUnits(Anneals):
         if shared:
             start_at_zero(self.experts, self.in_features)
         self.coverage = Coverage()
-        self.covers = shared and coverage
+        self.applies_coverage = shared and coverage
         self._records: list[list[GatedOutput]] = []
 
     @classmethod
@@ -114,15 +122,16 @@ class GatedDomainUnits(Anneals):
         *,
         gate: GateName = "cosine",
         setting: Setting = "digits",
-        num_bases: int = 5,
+        num_bases: int = PAPER_BASES,
         basis_size: int = 10,
         task: str | Task | None = None,
         gating_features: int | None = None,
     ) -> GatedDomainUnits:
         """The paper's layer: its initialiser, kernel width, gate, penalties and experts, for one of its two settings.
 
-        The digits table has M = 5, its text M = 10: pass ``num_bases=10``. Fine-tuning on digits also takes sigma from
-        the data: ``head.fit_sigma(features)``. Expect a warning then: with this initialiser gates are close to dead.
+        M is 10, as in the paper's text and code; its table of settings has 5. Experts have no bias, as in its code.
+        Fine-tuning on digits also takes sigma from the data: ``head.fit_sigma(features)``. Expect a warning then: with
+        this initialiser gates are nearly constant.
         """
         row = paper_setting(setting, gate)
         head = cls(
@@ -132,7 +141,7 @@ class GatedDomainUnits(Anneals):
             basis_size=basis_size,
             kernel=Gaussian(row.sigma),
             gate=ProjectionGate() if row.kappa is None else cast(type[SoftmaxGate], GATES[gate])(row.kappa),
-            experts=partial(LinearExperts, activation=torch.tanh) if row.tanh else LinearExperts,
+            experts=partial(LinearExperts, activation=torch.tanh if row.tanh else None, bias=False),
             shared=False,
             task=task,
             gating_features=gating_features,
@@ -181,20 +190,26 @@ class GatedDomainUnits(Anneals):
         own = self._products(z)
         products = own if gates == "sample" else self._pooled(own, z, gates)
         beta = self.gate(products)
-        covered = self._covered(own) if self.covers else None
+        covered = None if self.shared is None else self._covered(own)
         if gates == "sample":
             beta = beta.reshape(*lead, self.max_bases)
             products = products._replace(
                 self_product=products.self_product.reshape(lead), cross=products.cross.reshape(*lead, self.max_bases)
             )
-        return Weighed(products=products, beta=beta, coverage=None if covered is None else covered.reshape(lead))
+        return Weighed(
+            products=products,
+            beta=beta,
+            coverage=None if covered is None else covered.reshape(lead),
+            applies_coverage=self.applies_coverage,
+        )
 
     def mix(self, features: Shaped[Tensor, "*batch features"], weighed: Weighed) -> GatedOutput:
         """The second half of ``evaluate``: what the experts say of the features, mixed as ``weigh`` found."""
         check_input("features", features, self.in_features)
         lead = features.shape[:-1]
         self._check_weighed(lead, weighed)
-        covered = None if weighed.coverage is None else weighed.coverage.reshape(-1)
+        applied = weighed.coverage if weighed.applies_coverage else None
+        covered = None if applied is None else applied.reshape(-1)
         prediction, variance = self._mix(
             features.reshape(-1, self.in_features), weighed.beta.reshape(-1, self.max_bases), covered
         )
@@ -209,6 +224,10 @@ class GatedDomainUnits(Anneals):
     def penalty_terms(self, out: Gated) -> dict[str, Float[Tensor, ""]]:
         """The penalties in use (those with a lambda above 0), unweighted, by name."""
         return {name: penalty(out) for name, (weight, penalty) in self._weighted().items() if weight > 0}
+
+    def deviation_norm(self) -> Float[Tensor, ""]:
+        """``mean_j ||d_j||^2`` over the bases in use, of the weights of the deviations from the shared expert."""
+        return mean_square_by_basis(self.experts.parameters(), self.active)
 
     def weighted_penalties(self, out: Gated) -> dict[str, Float[Tensor, ""]]:
         """The penalties in use, each times its lambda, by name: terms of a loss."""
@@ -246,14 +265,6 @@ class GatedDomainUnits(Anneals):
         """Novelty calibrated on training data: 1 for a sample like those, 0 for one unlike anything seen."""
         return cast(Tensor, self.coverage(self.novelty(features, gating)))
 
-    def parameter_groups(self, *, deviation_decay: float = 0.1) -> list[dict[str, object]]:
-        """Groups for an optimiser: with a shared expert the deviations get a weight decay of their own."""
-        decayed = list(self.experts.parameters()) if self.shared is not None else []
-        chosen = {id(parameter) for parameter in decayed}
-        rest = [parameter for parameter in self.parameters() if id(parameter) not in chosen]
-        groups: list[dict[str, object]] = [{"params": rest}]
-        return [*groups, {"params": decayed, "weight_decay": deviation_decay}] if decayed else groups
-
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_records": []}  # a copy made while a record is open is not recorded
 
@@ -289,6 +300,7 @@ class GatedDomainUnits(Anneals):
             "sparsity": (self.lambda_l1, penalties.sparsity),
             "entropy": (self.lambda_entropy, penalties.entropy),
             "orthogonality": (self.lambda_orth, self.orthogonality),
+            "deviations": (0.0 if self.shared is None else self.lambda_dev, lambda _: self.deviation_norm()),
         }
 
     def _checked_view(self, features: Tensor, gating: Tensor | None) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
@@ -13,7 +15,7 @@ from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.finding import unmoved_buffers
 from gated_domains.backbones.gated_norm import deviation_parameters, gate_norms, mixing
 from gated_domains.backbones.gating import GATINGS, default_gating
-from gated_domains.common.paper import GateName, Setting
+from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
@@ -21,18 +23,19 @@ from gated_domains.layer.fitting import typical_distance
 from gated_domains.layer.gates import GATES, SoftmaxGate
 from gated_domains.layer.kernels import as_kernel
 from gated_domains.layer.output import GatedOutput, Weighed
+from gated_domains.layer.penalties import mean_square_by_basis
 from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.products import residual
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
 from gated_domains.layer.tasks import Task
-from gated_domains.layer.units import GatedDomainUnits, Gates
+from gated_domains.layer.units import LAMBDA_DEV, GatedDomainUnits, Gates
 from gated_domains.methods.method import Looks, Method, Mode, Terms
 from gated_domains.methods.problem import Problem
 from gated_domains.settings import Settings
 from gated_domains.settings.search import Between
 
 _ROUNDS = 3  # at the start of an epoch, until the number of adaptive bases is found
-_COVERED = 2_048  # rows, by chance, that quantiles of coverage are taken of where what gates see stands still
+_COVERED = 2_048  # random rows for the quantiles of familiarity, where the view that gates see does not change
 
 Gating = Literal["auto", "features", "style", "filters", "input", "projection", "tokens", "graphs"]
 
@@ -47,10 +50,15 @@ class GDUSettings(Settings):
     "batch": predictions are gated by the mean of a batch of one domain instead of by each sample. ``num_bases``
     "adaptive" begins with one and finds their number in the first epochs, ``max_bases`` (12) at most; "auto" takes it
     from a Davies-Bouldin score before them.
+
+    ``gates`` "constant" trains and predicts with beta fixed at its mean over the training data: the control for any
+    claim about gating. ``lambda_dev`` weighs the ridge penalty on the deviations from the shared expert and of gated
+    norms. ``coverage`` multiplies the deviations by the familiarity of a sample, which is reported either way.
     """
 
     gate: GateName = "cosine"
-    num_bases: Annotated[int, Field(ge=1)] | Literal["auto", "adaptive"] = 5
+    gates: Literal["learned", "constant"] = "learned"
+    num_bases: Annotated[Annotated[int, Field(ge=1)] | Literal["auto", "adaptive"], Between(2, 10, whole=True)] = 5
     max_bases: int | None = Field(default=None, ge=1)
     basis_size: int = Field(default=10, ge=1)
     gating: Gating = "auto"
@@ -59,10 +67,10 @@ class GDUSettings(Settings):
     kappa: float | None = Field(default=None, gt=0)
     entropy: Annotated[float, Between(0.2, 0.8)] = Field(default=0.5, gt=0, lt=1)
     shared: bool = True
-    coverage: bool = True
+    coverage: bool = False
     gated_norm: bool | None = None
     test_gates: Literal["sample", "batch"] = "sample"
-    deviation_decay: Annotated[float, Between(0.01, 1.0, log=True)] = Field(default=0.1, ge=0)
+    lambda_dev: Annotated[float, Between(1e-4, 0.1, log=True)] = Field(default=LAMBDA_DEV, ge=0)
     lambda_ols: Annotated[float, Between(1e-4, 0.1, log=True)] = Field(default=1e-3, ge=0)
     lambda_l1: float = Field(default=0.0, ge=0)
     lambda_entropy: float = Field(default=0.0, ge=0)
@@ -70,15 +78,16 @@ class GDUSettings(Settings):
 
 
 class GDU(Method):
-    """``f_0(x) + c(x) sum_j beta_j(x) d_j(x)``, gated batch norm in the body, and the layer's penalties."""
+    """``f_0(x) + sum_j beta_j(x) d_j(x)``, gated batch norm in the body, and the layer's penalties."""
 
     name = "gdu"
     label = "GDU"
-    what = "gated domain units as recommended: gates on style, a shared expert, deviations that coverage holds back"
+    what = "gated domain units as recommended: gates on style, a shared expert, small deviations from it"
     settings_type: ClassVar[type[Settings]] = GDUSettings
 
     units: GatedDomainUnits
     test_gates: Gates
+    fixed_beta: Tensor | None
 
     def __init__(
         self,
@@ -88,7 +97,6 @@ class GDU(Method):
         settings: Any,
         *,
         norms: bool = False,
-        deviation_decay: float = 0.0,
         test_gates: Gates = "sample",
     ) -> None:
         super().__init__(task)
@@ -96,8 +104,10 @@ class GDU(Method):
         self.units = units
         self.settings = settings
         self.norms = norms
-        self.deviation_decay = deviation_decay
         self.predict_by(test_gates)
+        # Where gates are constant, the beta of every sample.
+        constant = getattr(settings, "gates", "learned") == "constant"
+        self.register_buffer("fixed_beta", torch.ones(units.max_bases) / units.max_bases if constant else None)
         self._static: Tensor | None = None  # a view of the raw input does not move: looked at once, and not saved
         self._covered: Tensor | None = None  # the bases that coverage was fitted with, where nothing else can move it
 
@@ -123,19 +133,12 @@ class GDU(Method):
             lambda_l1=settings.lambda_l1,
             lambda_entropy=settings.lambda_entropy,
             lambda_orth=settings.lambda_orth,
+            lambda_dev=settings.lambda_dev,
         )
         norms = _gates_norms(settings.gated_norm, backbone, mode)
         if norms:
             gate_norms(backbone.body, units.max_bases)
-        return cls(
-            backbone,
-            units,
-            problem.task,
-            settings,
-            norms=norms,
-            deviation_decay=settings.deviation_decay,
-            test_gates=settings.test_gates,
-        )
+        return cls(backbone, units, problem.task, settings, norms=norms, test_gates=settings.test_gates)
 
     def predict_by(self, gates: Gates) -> None:
         """Let predictions be gated by each sample, by the mean of a batch of one domain, or by a stream of rows."""
@@ -147,15 +150,32 @@ class GDU(Method):
         """Everything one pass finds; the gates are weighed once, for the norms of the body and for the head."""
         if not self.norms:
             view = self.backbone(inputs)
-            return self.units.evaluate(view.features, view.gating, gates=gates)
-        weighed = self.units.weigh(cast(Backbone, self.backbone).look(inputs), gates=gates)
+            seen = view.features if view.gating is None else view.gating
+            return self.units.mix(view.features, self._fixed(self.units.weigh(seen, gates=gates)))
+        weighed = self._fixed(self.units.weigh(cast(Backbone, self.backbone).look(inputs), gates=gates))
         return self.units.mix(self._gated_features(inputs, weighed), weighed)
+
+    @contextmanager
+    def frozen_gates(self, beta: Float[Tensor, " bases"]) -> Iterator[None]:
+        """Inside the block every sample has this beta, in the head and in gated norms."""
+        before = self.fixed_beta
+        self.fixed_beta = beta.to(self.units.bases)
+        try:
+            yield
+        finally:
+            self.fixed_beta = before
+
+    def _fixed(self, weighed: Weighed) -> Weighed:
+        """The weighing with the beta of constant gates, where they are."""
+        if self.fixed_beta is None:
+            return weighed
+        return weighed._replace(beta=self.fixed_beta.to(weighed.beta.dtype).expand_as(weighed.beta))
 
     def features(self, inputs: Tensor) -> Float[Tensor, "batch features"]:
         """What experts see of each sample by itself."""
         if not self.norms:
             return self.backbone(inputs).features
-        return self._gated_features(inputs, self.units.weigh(cast(Backbone, self.backbone).look(inputs)))
+        return self._gated_features(inputs, self._fixed(self.units.weigh(cast(Backbone, self.backbone).look(inputs))))
 
     def _gated_features(self, inputs: Tensor, weighed: Weighed) -> Tensor:
         body = cast(Backbone, self.backbone).body
@@ -164,7 +184,15 @@ class GDU(Method):
 
     def objective(self, batch: DomainBatch) -> Terms:
         out = self.evaluate(batch.inputs)
-        return {"task": self.task.loss(out, batch.targets), **self.units.weighted_penalties(out)}
+        return {"task": self.task.loss(out, batch.targets), **self.penalties(out)}
+
+    def penalties(self, out: GatedOutput) -> Terms:
+        """The weighted penalties of the layer; that on deviations is over those of gated norms too."""
+        terms = self.units.weighted_penalties(out)
+        if self.norms and "deviations" in terms:
+            of_norms = mean_square_by_basis(deviation_parameters(self.backbone), self.units.active)
+            terms["deviations"] = terms["deviations"] + self.units.lambda_dev * of_norms
+        return terms
 
     def predict(self, inputs: Tensor) -> Prediction:
         out = self.evaluate(inputs, gates=self.test_gates)
@@ -185,7 +213,7 @@ class GDU(Method):
         if optimizer is not None and epoch == 1 and not self._stands_still:
             # What gates see has become features of data rather than of random weights: look again, once.
             self._fit(self._viewed(looks), optimizer)
-        elif self.units.covers and not self._covers_already:
+        elif self.units.shared is not None and not self._covers_already:
             self.units.fit_coverage(self._rows(looks))
             self._covered = self.units.bases.detach().clone() if self._stands_still else None
         # Features of random weights tell nothing of how many bases there are.
@@ -198,7 +226,7 @@ class GDU(Method):
             "gate_entropy": penalties.entropy(out),
             "beta_std": out.beta.std(0).max() if len(out.beta) > 1 else out.beta.new_zeros(()),
             "reconstruction": penalties.reconstruction(out),
-            "srip": penalties.srip(out),
+            "srip": penalties.srip(out, target=self.units.orthogonality_target),
             "distributional_variance": penalties.distributional_variance(out),
         }
         if out.coverage is not None:
@@ -206,15 +234,6 @@ class GDU(Method):
         if self.units.adaptive:
             found["num_bases"] = self.units.active.sum()
         return found
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        decay = self.deviation_decay
-        deviations = deviation_parameters(self.backbone) if self.norms else []
-        apart = {id(parameter) for parameter in deviations}
-        body = [p for p in self.backbone.parameters() if p.requires_grad and id(p) not in apart]
-        groups: list[dict[str, Any]] = [{"params": body}] if body else []
-        groups += self.units.parameter_groups(deviation_decay=decay)
-        return [*groups, {"params": deviations, "weight_decay": decay}] if deviations else groups
 
     @property
     def _stands_still(self) -> bool:
@@ -234,6 +253,7 @@ class GDU(Method):
             self.units.fit_bases(rows, sigma=sigma, kappa=chosen.kappa, entropy=chosen.entropy, optimizer=optimizer)
         except ValueError as error:
             raise DataError(f"gates cannot be fitted to these data: {error}; try gdu[num_bases=2]") from error
+        self._fix_at_mean(rows)
 
     def _adapt(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
         chosen, norms = self.settings, deviation_parameters(self.backbone) if self.norms else []
@@ -244,6 +264,14 @@ class GDU(Method):
             if self.units.settled:
                 break
         self._covered = None
+        self._fix_at_mean(rows)
+
+    @torch.no_grad()
+    def _fix_at_mean(self, rows: Tensor) -> None:
+        """Where gates are constant, set beta to its mean over these rows of the gating view."""
+        if self.fixed_beta is not None:
+            betas = [self.units.weigh(part.to(self.units.bases)).beta for part in rows.split(_COVERED)]
+            self.fixed_beta.copy_(torch.cat(betas).mean(0))
 
     def _viewed(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         """Training rows of the view that gates see, standardised by them from now on."""
@@ -269,11 +297,14 @@ class GDU(Method):
 
 
 class PaperSettings(Settings):
-    """The paper's parameters come with ``setting``; M is 5 in its table, 10 in its text. A weight of None: its own."""
+    """The paper's parameters come with ``setting``. A weight of None: the paper's.
+
+    M is 10, as in the paper's text and code; its table of settings has 5 (``num_bases=5``).
+    """
 
     gate: GateName = "cosine"
     setting: Setting = "digits"
-    num_bases: int = Field(default=5, ge=1)
+    num_bases: int = Field(default=PAPER_BASES, ge=1)
     basis_size: int = Field(default=10, ge=1)
     lambda_ols: float | None = Field(default=None, ge=0)
     lambda_l1: float | None = Field(default=None, ge=0)
@@ -281,7 +312,7 @@ class PaperSettings(Settings):
 
 
 class PaperGDU(GDU):
-    """``sum_j beta_j(x) tanh(W_j f(x) + b_j)``, gates on the features, bases and sigma as the paper starts them."""
+    """``sum_j beta_j(x) tanh(W_j f(x))``, gates on the features, bases and sigma as the paper starts them."""
 
     name = "gdu-paper"
     label = "GDU (paper)"
@@ -307,6 +338,10 @@ class PaperGDU(GDU):
         method = cls(backbone, units, problem.task, settings)
         method.mode = mode
         return method
+
+    @classmethod
+    def frozen_activation(cls, settings: PaperSettings) -> str:
+        return "tanh" if paper_setting(settings.setting, settings.gate).tanh else "none"
 
     def prepare(self, looks: Looks) -> None:
         if self.mode == "fine_tune" and self.settings.setting == "digits":

@@ -68,6 +68,11 @@ class Method(nn.Module, ABC):
     def build(cls: type[Own], settings: Any, problem: Problem, *, mode: Mode) -> Own:
         """The method for a problem. Weights are drawn from torch's global generator."""
 
+    @classmethod
+    def frozen_activation(cls, settings: Any) -> str:
+        """The activation of the ERM head whose body is frozen in fine-tuning: that of this method's own head."""
+        return str(getattr(settings, "activation", "none"))
+
     @abstractmethod
     def objective(self, batch: DomainBatch) -> Terms:
         """The terms of the loss; their sum is minimised."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -68,6 +68,10 @@ class DigitsNumbers:
     published: bool = True
     about: str = ""
     how: tuple[str, ...] = ()
+    settings: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """A hash of the settings of each (row, target)."""
+    made_on: Mapping[tuple[str, str, int], str] = field(default_factory=dict)
+    """The machine of each run, by (row, target, seed)."""
 
     @cached_property
     def runs(self) -> dict[str, list[RunResult]]:

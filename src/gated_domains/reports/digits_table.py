@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 FORMAT = 2
-_FIELDS = ("row", "target", "seed", "accuracy", "validation", "epochs", "best_epoch", "seconds", "run")
+_FIELDS = (
+    "row", "target", "seed", "settings", "accuracy", "validation", "epochs", "best_epoch", "stopped", "seconds",
+    "machine", "run",
+)  # fmt: skip
 
 
 class DigitsTable:
@@ -158,11 +161,14 @@ class DigitsTable:
                 "row": row,
                 "target": run.hold_out,
                 "seed": run.seed,
+                "settings": self.numbers.settings.get((row, run.hold_out), ""),
                 "accuracy": next(iter(run.test.values()), None),
                 "validation": run.validation_overall,
                 "epochs": run.epochs,
                 "best_epoch": run.best_epoch,
+                "stopped": run.stopped,
                 "seconds": run.seconds,
+                "machine": self.numbers.made_on.get((row, run.hold_out, run.seed), ""),
                 "run": run.run,
             }
             for row, runs in self.numbers.runs.items()

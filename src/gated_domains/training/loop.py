@@ -24,7 +24,7 @@ from gated_domains.data.sampling import InOrder, Sampler, Shared, sampler_for
 from gated_domains.evaluation.metrics import metric_for
 from gated_domains.evaluation.scores import DomainScores
 from gated_domains.evaluation.scoring import Scorer
-from gated_domains.evaluation.selection import Evidence, SelectionRule, Selector
+from gated_domains.evaluation.selection import Evidence, SelectionRule, Selector, validation_loss
 from gated_domains.methods.method import Method, Terms, total
 from gated_domains.training.augmenting import augmented
 from gated_domains.training.checkpoints import (
@@ -48,7 +48,6 @@ from gated_domains.training.processes import earliest, from_all, from_first
 from gated_domains.training.settings import TrainingSettings
 from gated_domains.training.swad import SWAD
 from gated_domains.training.trouble import FiniteWatch, NotFiniteError, all_finite, explain
-from gated_domains.training.valley import validation_loss
 
 _IMAGES = 4  # dimensions of a batch of them
 MEASURED = 500  # validation rows that curves of gates are drawn from

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-_LEAST = 1e-12  # the least probability that counts: one row that is wrong for certain must not decide
 
 
 @dataclass
@@ -61,15 +57,3 @@ class Valley:
         if start is None:
             return max(0, last + 1 - self.converged), last
         return start, last - self.above if self.over else last
-
-
-def validation_loss(output: NDArray[Any], targets: NDArray[Any]) -> float:
-    """Minus the mean logarithm of the truth's probability (of labels, where known); of numbers, the squared error."""
-    values = output.astype(np.float64)
-    if targets.ndim == 2:
-        known = ~np.isnan(targets)
-        said = np.where(targets == 1, values, 1 - values)[known]
-        return float(-np.log(said.clip(_LEAST)).mean())
-    if values.shape[1] == 1:
-        return float(np.mean((values[:, 0] - targets) ** 2))
-    return float(-np.log(values[np.arange(len(values)), targets].clip(_LEAST)).mean())

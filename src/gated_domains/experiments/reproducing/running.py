@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.grid import Grid, Job
 from gated_domains.experiments.reproducing.light import lighten, without_weights
+from gated_domains.experiments.reproducing.run_list import Known
 from gated_domains.experiments.reproducing.standing import finished, started
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
@@ -37,6 +38,7 @@ class Reproducing:
     """Makes the runs of a grid below one folder, and tells what came of them.
 
     ``make`` None trains nothing: what is done is found. ``light`` keeps results alone of what no other run needs.
+    ``known`` has the results of jobs that were run before, elsewhere: they are neither looked for nor run.
     """
 
     def __init__(
@@ -51,19 +53,24 @@ class Reproducing:
         say: Callable[[str], None] = lambda line: None,
         after: After | None = None,
         light: bool = False,
+        known: Mapping[Job, Known] | None = None,
     ) -> None:
         self.grid, self.root, self.make, self.data_dir = grid, root, make, data_dir
         self.hardware, self.executing = hardware or Hardware(), executing or {}
         self.say, self.after, self.light = say, after, light
-        self.results: dict[Job, dict[str, Any]] = {}
+        self.known = dict(known or {})
+        self.results: dict[Job, dict[str, Any]] = {job: one.result for job, one in self.known.items()}
         self.folders: dict[Job, Path] = {}
-        self._made_on: dict[Job, str] = {}
+        self.made_on: dict[Job, str] = {job: one.machine for job, one in self.known.items()}
         self.failed: dict[Job, str] = {}
         self._checked: set[str] = set()
 
     def run(self) -> None:
         """All of them; what was done before is found."""
-        for (what, _), jobs in self.grid.by_data().items():
+        for (what, _), planned in self.grid.by_data().items():
+            jobs = [job for job in planned if job not in self.known]
+            if not jobs:
+                continue
             loading = partial(load_data, what, jobs[0].recipe.data.reading, data_dir=self.data_dir)
             try:
                 dataset = loading()
@@ -93,7 +100,7 @@ class Reproducing:
 
     def machines(self) -> str:
         """What the runs were made on, whichever machine asks; this one where there are none."""
-        made_on = [self._made_on[job] for job in self.grid.jobs if job in self._made_on]
+        made_on = [self.made_on[job] for job in self.grid.jobs if job in self.made_on]
         return "; ".join(dict.fromkeys(made_on)) or machine(self.hardware.accelerator)
 
     def _run_data(self, what: str, runner: Runner, jobs: list[Job], loading: Callable[[], Any]) -> None:
@@ -171,7 +178,7 @@ class Reproducing:
         for job in jobs:
             run = finished(runner, job)
             if run is not None:
-                self.results[job], self._made_on[job], self.folders[job] = run.result(), _made_on(run), run.path
+                self.results[job], self.made_on[job], self.folders[job] = run.result(), _made_on(run), run.path
 
     def _done(self, runner: Runner, recipe: Recipe) -> bool:
         run = runner.find(recipe)

@@ -21,8 +21,9 @@ _WEIGHTS = {
     "sparsity": "lambda_l1",
     "entropy": "lambda_entropy",
     "orthogonality": "lambda_orth",
+    "deviations": "lambda_dev",
 }
-_FREE = {*_WEIGHTS.values(), "deviation_decay", "training"}  # attributes that members may differ in
+_FREE = {*_WEIGHTS.values(), "training"}  # attributes that members may differ in
 
 
 def why_alone(member: Training) -> str | None:

@@ -1,0 +1,86 @@
+"""The list of runs behind the table of Digits-5, ``table.csv``: written after every call, read by ``--done``."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gated_domains.data.errors import DataError, decoding
+from gated_domains.evaluation.metrics import METRICS
+from gated_domains.experiments.hashing import run_hash
+from gated_domains.experiments.reproducing.grid import Grid, Job
+from gated_domains.reports.published_digits import ROWS
+from gated_domains.reports.results import RunResult
+
+_NEEDED = ("row", "target", "seed", "settings", "accuracy", "epochs", "seconds")
+
+
+def settings_hash(job: Job) -> str:
+    """A hash of everything that decides the result of a job but its seed: data, recipe, the network it starts from."""
+    recipes = [job.recipe, *([] if job.starts_on is None else [job.starts_on])]
+    parts = [{"data": recipe.data.what, **recipe.but(seed=0).identity()} for recipe in recipes]
+    return run_hash({"recipes": parts})
+
+
+@dataclass(frozen=True)
+class Known:
+    """The result of a run that was made before, and on which machine."""
+
+    result: dict[str, Any]
+    machine: str
+
+
+def read_done(path: str | os.PathLike[str], grid: Grid) -> dict[Job, Known]:
+    """The results of the jobs of a grid that a run list has with the same row, target, seed and settings."""
+    lines: dict[tuple[str, str, str, str], Mapping[str, str]] = {}
+    with decoding(path), open(path, encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
+        if missing:
+            raise DataError(
+                f"{path} is no run list of `reproduce digits`: it has no column {', '.join(missing)}; give a table.csv "
+                "that the command wrote"
+            )
+        for line in reader:
+            lines[line["row"], line["target"], line["seed"], line["settings"]] = line
+    found = {}
+    for job in grid.jobs:
+        line = lines.get((job.row, job.column, str(job.recipe.seed), settings_hash(job)))
+        if line is not None:
+            found[job] = Known(_result(job, line, path), line.get("machine") or "an unnamed machine")
+    return found
+
+
+def _result(job: Job, line: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        accuracy, validation = float(line["accuracy"]), line.get("validation")
+        result = RunResult(
+            run=line.get("run") or "",
+            data=job.recipe.data.what,
+            method=job.row,
+            label=ROWS[job.row].label,
+            seed=job.recipe.seed,
+            hold_out=job.column,
+            held_out=(job.column,),
+            sources=(),
+            metric="accuracy",
+            higher_is_better=METRICS["accuracy"].higher_is_better,
+            test={job.column: accuracy},
+            validation={},
+            validation_overall=float(validation) if validation else None,
+            selection=job.recipe.selection,
+            protocol="leave one domain out",
+            best_epoch=int(line["best_epoch"]) if line.get("best_epoch") else None,
+            epochs=int(line["epochs"]),
+            stopped=line.get("stopped") or "",
+            seconds=float(line["seconds"]),
+            parameters_trained=0,
+            parameters_all=0,
+            uses_domains=False,
+        )
+    except ValueError as error:
+        raise DataError(f"{path}: the line of {job.row}, {job.column}, seed {job.recipe.seed}: {error}") from error
+    return result.as_json()
