@@ -48,7 +48,7 @@ def _paper_gdu(gate: str, *, frozen: bool) -> Made:
 
 RECIPES: dict[str, Made] = {
     "erm": Made(method="erm", settings={"activation": "tanh"}, training=PAPER),
-    "erm_ensemble": Made(method="erm-ensemble", settings={"heads": _BASES}, training=PAPER),
+    "erm_ensemble": Made(method="erm-ensemble", settings={"heads": _BASES, "activation": "tanh"}, training=PAPER),
     **{f"ft_{gate}": _paper_gdu(gate, frozen=True) for gate in ("cosine", "mmd", "projection")},
     **{f"e2e_{gate}": _paper_gdu(gate, frozen=False) for gate in ("cosine", "mmd", "projection")},
     "gdu": Made(method="gdu", training=OURS),
