@@ -142,7 +142,10 @@ OURS: dict[str, tuple[str, Fields]] = {
 }
 
 WILDS = "examples/configs of WILDS 2.0"
-FISH = "src/config.py of YugeTen/fish; rows of a step times domains make up a batch here"
+FISH = (
+    "src/config.py of YugeTen/fish, whose meta_lr is divided by its meta_steps as in src/main.py; rows of a step times "
+    "domains make up a batch here"
+)
 LISA = "domain_shifts of huaxiuyao/LISA; partners are sought in the batch here, not in all the data"
 CGD = "the defaults of vihari/CGD, which keeps WILDS's training"
 ARM = "ARM-BN keeps WILDS's training of ERM"
@@ -150,6 +153,7 @@ _FISH_START = (
     "It goes on from an ERM network: give one by --backbone, as `reproduce wilds` does with its own. Its authors' has "
     "trained for some thousand steps, ours to its end; and their Adam is amsgrad."
 )
+_FOUR_STEPS = "There are four groups and so four inner steps; its authors name five, which meta_lr is divided by."
 _FOUR_GROUPS = "WILDS's file has one group a batch, in doubt; that compares nothing, so all four are taken."
 _REPEATED = {"repeat_rows": True}  # as WILDS draws: small groups are drawn with replacement
 _RXRX1 = {"batch_size": 72, "optimizer": "adam", "rate": 1e-3}
@@ -169,11 +173,14 @@ def _wilds(weights: dict[str, float] | None, setting: Fields) -> dict[str, Rival
     }
 
 
-def _fish(rows: int, domains: int, meta_rate: float, *, start: bool = True, **training: Any) -> Rival:
-    note = _FISH_START if start else ""
+def _fish(
+    rows: int, domains: int, meta_lr: float, *, meta_steps: int | None = None, start: bool = True, **training: Any
+) -> Rival:
+    """Fish with the ``meta_lr`` and ``meta_steps`` of its authors; they take as many steps as a batch has domains."""
+    note = " ".join([_FISH_START] * start + [_FOUR_STEPS] * (meta_steps is not None))
     plain = {"schedule": "constant", "augment": "none", "weight_decay": 0.0}
     return Rival(
-        method={"name": "fish", "meta_rate": meta_rate},
+        method={"name": "fish", "meta_rate": round(meta_lr / (meta_steps or domains), 6)},
         training={**plain, "batch_size": rows * domains, "groups_per_batch": domains, **_REPEATED, **training},
         note=note,
     )
@@ -209,7 +216,7 @@ RIVALS: dict[str, tuple[str, dict[str, Rival]]] = {
             "fmow": _fish(64, 5, 0.01, epochs=12),
             "amazon": _fish(8, 5, 0.01, epochs=3, optimizer="adam", rate=2e-6),
             "iwildcam": _fish(16, 10, 0.01, epochs=18, rate=1e-4),
-            "civilcomments": _fish(16, 4, 0.05, epochs=5, optimizer="adam"),
+            "civilcomments": _fish(16, 4, 0.05, meta_steps=5, epochs=5, optimizer="adam"),
             "poverty": _fish(64, 5, 0.1, start=False, epochs=200),
         },
     ),

@@ -112,7 +112,12 @@ def test_rivals_have_what_was_published() -> None:
     }
     assert shipped("fmow_irm").training.groups_per_batch == 8
     assert shipped("camelyon17_group_dro").training.sampling == "balanced"
-    assert shipped("iwildcam_fish").method.settings.meta_rate == 0.01
+
+
+def test_fish_goes_as_far_as_its_authors_whose_rate_is_divided_by_the_inner_steps() -> None:
+    columns = ("camelyon17", "fmow", "amazon", "iwildcam", "civilcomments", "poverty")
+    rates = [shipped(f"{name}_fish").method.settings.meta_rate for name in columns]
+    assert rates == pytest.approx([0.01 / 3, 0.01 / 5, 0.01 / 5, 0.01 / 10, 0.05 / 5, 0.1 / 5], abs=1e-6)
 
 
 def test_a_file_here_of_that_name_is_taken_before_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
