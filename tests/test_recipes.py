@@ -88,6 +88,7 @@ def test_the_papers_layer_has_the_papers_parameters() -> None:
         assert method.mode == ("fine_tune" if row.startswith("ft") else "end_to_end")
         settings = method.settings
         assert (settings.num_bases, settings.basis_size, settings.setting) == (5, 10, "wilds")
+        assert "\n  num_bases: 5\n" in Path(recipes.located(f"recipes/wilds/camelyon17_{row}.yaml")).read_text("utf-8")
         assert paper_setting("wilds", settings.gate).lambda_ols == 1e-3
 
 
