@@ -61,7 +61,7 @@ SETUPS = {
         body="digits",
         pretrained="false",
         training={"epochs": 250, "batch_size": 512, "optimizer": "adam", "rate": 1e-3, "schedule": "plateau",
-                  "decay": 0.2, "drop_after": 10, "patience": 20},
+                  "decay": 0.2, "drop_after": 10, "plateau_on": "loss", "patience": 20},
         data={"image_size": 32},
         source="the paper's second set-up of Camelyon17; image size (that of its digits), batch size and patience, "
         "which it does not give, are ours",

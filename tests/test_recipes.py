@@ -79,7 +79,7 @@ def test_what_a_few_data_sets_have_of_their_own() -> None:
     assert (shipped("amazon_erm").data.tokens, shipped("civilcomments_erm").data.tokens) == (512, 300)
     assert shipped("iwildcam_erm").data.image_size == 448
     second = shipped("camelyon17-digits_erm").training
-    assert (second.decay, second.drop_after) == (0.2, 10)
+    assert (second.decay, second.drop_after, second.plateau_on) == (0.2, 10, "loss")
 
 
 def test_the_papers_layer_has_the_papers_parameters() -> None:
