@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Rival:
     method: Fields
     training: Fields = field(default_factory=dict)
     note: str = ""
+    body: str = ""
 
 
 APPENDIX = "the paper's appendix, after WILDS"
@@ -75,7 +76,7 @@ SETUPS = {
     ),
     "amazon": Setup(
         title="Amazon",
-        body="distilbert",
+        body="distilbert-classifier",
         pretrained="true",
         data={"tokens": 512},
         training={"epochs": 3, "batch_size": 8, "optimizer": "adamw", "rate": 1e-5, "weight_decay": 0.01,
@@ -107,7 +108,7 @@ SETUPS = {
     ),
     "civilcomments": Setup(
         title="CivilComments",
-        body="distilbert",
+        body="distilbert-classifier",
         pretrained="true",
         data={"tokens": 300},
         training={"epochs": 5, "batch_size": 16, "optimizer": "adamw", "rate": 1e-5, "weight_decay": 0.01,
@@ -168,6 +169,8 @@ def _wilds(weights: dict[str, float] | None, setting: Fields) -> dict[str, Rival
             method={**setting, **({} if weights is None else {"weight": weights[name]})},
             training={"groups_per_batch": count, **_REPEATED, **(_RXRX1 if name == "rxrx1" else {})},
             note=_FOUR_GROUPS if name == "civilcomments" else "",
+            # WILDS compares the features of the bare network.
+            body="distilbert" if setting["name"] == "coral" and SETUPS[name].body == "distilbert-classifier" else "",
         )
         for name, count in groups.items()
     }
@@ -249,7 +252,8 @@ def recipes() -> Iterator[tuple[str, str]]:
         for row, (source, by_dataset) in RIVALS.items():
             if (rival := by_dataset.get(name)) is not None:
                 said = [f"Settings: {source}.", *([rival.note] if rival.note else [])]
-                yield f"{name}_{row}.yaml", text(setup, name, ROWS[row], rival.method, rival.training, said)
+                own = replace(setup, body=rival.body or setup.body)
+                yield f"{name}_{row}.yaml", text(own, name, ROWS[row], rival.method, rival.training, said)
 
 
 def text(setup: Setup, name: str, words: str, method: Fields, changes: Fields, said: list[str]) -> str:

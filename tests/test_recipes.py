@@ -55,11 +55,11 @@ def test_every_number_of_a_rival_in_the_paper_has_a_recipe() -> None:
     [
         ("camelyon17", "densenet121", "false", ("sgd", 1e-3, 0.01, 5, 32, "constant")),
         ("fmow", "densenet121", "true", ("adam", 1e-4, 0.0, 50, 64, "step")),
-        ("amazon", "distilbert", "true", ("adamw", 1e-5, 0.01, 3, 8, "linear")),
+        ("amazon", "distilbert-classifier", "true", ("adamw", 1e-5, 0.01, 3, 8, "linear")),
         ("iwildcam", "resnet50", "true", ("adam", 3e-5, 0.0, 12, 16, "constant")),
         ("rxrx1", "resnet50", "true", ("adamw", 1e-4, 1e-5, 90, 75, "cosine")),
         ("ogb-molpcba", "gin", "false", ("adam", 1e-3, 0.0, 100, 32, "constant")),
-        ("civilcomments", "distilbert", "true", ("adamw", 1e-5, 0.01, 5, 16, "linear")),
+        ("civilcomments", "distilbert-classifier", "true", ("adamw", 1e-5, 0.01, 5, 16, "linear")),
         ("poverty", "resnet18", "false", ("adam", 1e-3, 0.0, 200, 64, "step")),
         ("camelyon17-digits", "digits", "false", ("adam", 1e-3, 0.0, 250, 512, "plateau")),
     ],
@@ -78,6 +78,7 @@ def test_what_a_few_data_sets_have_of_their_own() -> None:
     assert shipped("fmow_erm").training.decay == shipped("poverty_erm").training.decay == 0.96
     assert (shipped("amazon_erm").data.tokens, shipped("civilcomments_erm").data.tokens) == (512, 300)
     assert shipped("iwildcam_erm").data.image_size == 448
+    assert {shipped(f"{name}_coral").body for name in ("amazon", "civilcomments")} == {"distilbert"}  # as in WILDS
     second = shipped("camelyon17-digits_erm").training
     assert (second.decay, second.drop_after, second.plateau_on) == (0.2, 10, "loss")
 
