@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Rival:
     method: Fields
     training: Fields = field(default_factory=dict)
     note: str = ""
+    body: str = ""
 
 
 APPENDIX = "the paper's appendix, after WILDS"
@@ -53,7 +54,7 @@ SETUPS = {
         pretrained="false",
         training={"epochs": 5, "batch_size": 32, "optimizer": "sgd", "rate": 1e-3, "momentum": 0.9,
                   "weight_decay": 0.01, "schedule": "constant"},
-        source=APPENDIX,
+        source=APPENDIX + "; its rate 10e-3 and decay 10e-2 are read as WILDS's 1e-3 and 1e-2",
     ),
     "camelyon17-digits": Setup(
         title="Camelyon17 with the digits body",
@@ -61,7 +62,7 @@ SETUPS = {
         body="digits",
         pretrained="false",
         training={"epochs": 250, "batch_size": 512, "optimizer": "adam", "rate": 1e-3, "schedule": "plateau",
-                  "decay": 0.2, "drop_after": 10, "patience": 20},
+                  "decay": 0.2, "drop_after": 10, "plateau_on": "loss", "patience": 20},
         data={"image_size": 32},
         source="the paper's second set-up of Camelyon17; image size (that of its digits), batch size and patience, "
         "which it does not give, are ours",
@@ -75,7 +76,7 @@ SETUPS = {
     ),
     "amazon": Setup(
         title="Amazon",
-        body="distilbert",
+        body="distilbert-classifier",
         pretrained="true",
         data={"tokens": 512},
         training={"epochs": 3, "batch_size": 8, "optimizer": "adamw", "rate": 1e-5, "weight_decay": 0.01,
@@ -107,7 +108,7 @@ SETUPS = {
     ),
     "civilcomments": Setup(
         title="CivilComments",
-        body="distilbert",
+        body="distilbert-classifier",
         pretrained="true",
         data={"tokens": 300},
         training={"epochs": 5, "batch_size": 16, "optimizer": "adamw", "rate": 1e-5, "weight_decay": 0.01,
@@ -133,7 +134,7 @@ OURS: dict[str, tuple[str, Fields]] = {
     **{
         f"{short}_{gate}": (
             f"{words} GDU with the {gate} gate, to the letter of the paper",
-            {"name": "gdu-paper", "mode": mode, "gate": gate, "setting": "wilds"},
+            {"name": "gdu-paper", "mode": mode, "gate": gate, "setting": "wilds", "num_bases": 5},
         )
         for short, words, mode in (("ft", "fine-tuned", "fine_tune"), ("e2e", "end-to-end", "end_to_end"))
         for gate in ("cosine", "mmd", "projection")
@@ -142,7 +143,10 @@ OURS: dict[str, tuple[str, Fields]] = {
 }
 
 WILDS = "examples/configs of WILDS 2.0"
-FISH = "src/config.py of YugeTen/fish; rows of a step times domains make up a batch here"
+FISH = (
+    "src/config.py of YugeTen/fish, whose meta_lr is divided by its meta_steps as in src/main.py; rows of a step times "
+    "domains make up a batch here"
+)
 LISA = "domain_shifts of huaxiuyao/LISA; partners are sought in the batch here, not in all the data"
 CGD = "the defaults of vihari/CGD, which keeps WILDS's training"
 ARM = "ARM-BN keeps WILDS's training of ERM"
@@ -150,6 +154,7 @@ _FISH_START = (
     "It goes on from an ERM network: give one by --backbone, as `reproduce wilds` does with its own. Its authors' has "
     "trained for some thousand steps, ours to its end; and their Adam is amsgrad."
 )
+_FOUR_STEPS = "There are four groups and so four inner steps; its authors name five, which meta_lr is divided by."
 _FOUR_GROUPS = "WILDS's file has one group a batch, in doubt; that compares nothing, so all four are taken."
 _REPEATED = {"repeat_rows": True}  # as WILDS draws: small groups are drawn with replacement
 _RXRX1 = {"batch_size": 72, "optimizer": "adam", "rate": 1e-3}
@@ -164,16 +169,21 @@ def _wilds(weights: dict[str, float] | None, setting: Fields) -> dict[str, Rival
             method={**setting, **({} if weights is None else {"weight": weights[name]})},
             training={"groups_per_batch": count, **_REPEATED, **(_RXRX1 if name == "rxrx1" else {})},
             note=_FOUR_GROUPS if name == "civilcomments" else "",
+            # WILDS compares the features of the bare network.
+            body="distilbert" if setting["name"] == "coral" and SETUPS[name].body == "distilbert-classifier" else "",
         )
         for name, count in groups.items()
     }
 
 
-def _fish(rows: int, domains: int, meta_rate: float, *, start: bool = True, **training: Any) -> Rival:
-    note = _FISH_START if start else ""
+def _fish(
+    rows: int, domains: int, meta_lr: float, *, meta_steps: int | None = None, start: bool = True, **training: Any
+) -> Rival:
+    """Fish with the ``meta_lr`` and ``meta_steps`` of its authors; they take as many steps as a batch has domains."""
+    note = " ".join([_FISH_START] * start + [_FOUR_STEPS] * (meta_steps is not None))
     plain = {"schedule": "constant", "augment": "none", "weight_decay": 0.0}
     return Rival(
-        method={"name": "fish", "meta_rate": meta_rate},
+        method={"name": "fish", "meta_rate": round(meta_lr / (meta_steps or domains), 6)},
         training={**plain, "batch_size": rows * domains, "groups_per_batch": domains, **_REPEATED, **training},
         note=note,
     )
@@ -209,7 +219,7 @@ RIVALS: dict[str, tuple[str, dict[str, Rival]]] = {
             "fmow": _fish(64, 5, 0.01, epochs=12),
             "amazon": _fish(8, 5, 0.01, epochs=3, optimizer="adam", rate=2e-6),
             "iwildcam": _fish(16, 10, 0.01, epochs=18, rate=1e-4),
-            "civilcomments": _fish(16, 4, 0.05, epochs=5, optimizer="adam"),
+            "civilcomments": _fish(16, 4, 0.05, meta_steps=5, epochs=5, optimizer="adam"),
             "poverty": _fish(64, 5, 0.1, start=False, epochs=200),
         },
     ),
@@ -242,7 +252,8 @@ def recipes() -> Iterator[tuple[str, str]]:
         for row, (source, by_dataset) in RIVALS.items():
             if (rival := by_dataset.get(name)) is not None:
                 said = [f"Settings: {source}.", *([rival.note] if rival.note else [])]
-                yield f"{name}_{row}.yaml", text(setup, name, ROWS[row], rival.method, rival.training, said)
+                own = replace(setup, body=rival.body or setup.body)
+                yield f"{name}_{row}.yaml", text(own, name, ROWS[row], rival.method, rival.training, said)
 
 
 def text(setup: Setup, name: str, words: str, method: Fields, changes: Fields, said: list[str]) -> str:

@@ -55,11 +55,11 @@ def test_every_number_of_a_rival_in_the_paper_has_a_recipe() -> None:
     [
         ("camelyon17", "densenet121", "false", ("sgd", 1e-3, 0.01, 5, 32, "constant")),
         ("fmow", "densenet121", "true", ("adam", 1e-4, 0.0, 50, 64, "step")),
-        ("amazon", "distilbert", "true", ("adamw", 1e-5, 0.01, 3, 8, "linear")),
+        ("amazon", "distilbert-classifier", "true", ("adamw", 1e-5, 0.01, 3, 8, "linear")),
         ("iwildcam", "resnet50", "true", ("adam", 3e-5, 0.0, 12, 16, "constant")),
         ("rxrx1", "resnet50", "true", ("adamw", 1e-4, 1e-5, 90, 75, "cosine")),
         ("ogb-molpcba", "gin", "false", ("adam", 1e-3, 0.0, 100, 32, "constant")),
-        ("civilcomments", "distilbert", "true", ("adamw", 1e-5, 0.01, 5, 16, "linear")),
+        ("civilcomments", "distilbert-classifier", "true", ("adamw", 1e-5, 0.01, 5, 16, "linear")),
         ("poverty", "resnet18", "false", ("adam", 1e-3, 0.0, 200, 64, "step")),
         ("camelyon17-digits", "digits", "false", ("adam", 1e-3, 0.0, 250, 512, "plateau")),
     ],
@@ -78,8 +78,9 @@ def test_what_a_few_data_sets_have_of_their_own() -> None:
     assert shipped("fmow_erm").training.decay == shipped("poverty_erm").training.decay == 0.96
     assert (shipped("amazon_erm").data.tokens, shipped("civilcomments_erm").data.tokens) == (512, 300)
     assert shipped("iwildcam_erm").data.image_size == 448
+    assert {shipped(f"{name}_coral").body for name in ("amazon", "civilcomments")} == {"distilbert"}  # as in WILDS
     second = shipped("camelyon17-digits_erm").training
-    assert (second.decay, second.drop_after) == (0.2, 10)
+    assert (second.decay, second.drop_after, second.plateau_on) == (0.2, 10, "loss")
 
 
 def test_the_papers_layer_has_the_papers_parameters() -> None:
@@ -88,6 +89,7 @@ def test_the_papers_layer_has_the_papers_parameters() -> None:
         assert method.mode == ("fine_tune" if row.startswith("ft") else "end_to_end")
         settings = method.settings
         assert (settings.num_bases, settings.basis_size, settings.setting) == (5, 10, "wilds")
+        assert "\n  num_bases: 5\n" in Path(recipes.located(f"recipes/wilds/camelyon17_{row}.yaml")).read_text("utf-8")
         assert paper_setting("wilds", settings.gate).lambda_ols == 1e-3
 
 
@@ -112,7 +114,12 @@ def test_rivals_have_what_was_published() -> None:
     }
     assert shipped("fmow_irm").training.groups_per_batch == 8
     assert shipped("camelyon17_group_dro").training.sampling == "balanced"
-    assert shipped("iwildcam_fish").method.settings.meta_rate == 0.01
+
+
+def test_fish_goes_as_far_as_its_authors_whose_rate_is_divided_by_the_inner_steps() -> None:
+    columns = ("camelyon17", "fmow", "amazon", "iwildcam", "civilcomments", "poverty")
+    rates = [shipped(f"{name}_fish").method.settings.meta_rate for name in columns]
+    assert rates == pytest.approx([0.01 / 3, 0.01 / 5, 0.01 / 5, 0.01 / 10, 0.05 / 5, 0.1 / 5], abs=1e-6)
 
 
 def test_a_file_here_of_that_name_is_taken_before_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

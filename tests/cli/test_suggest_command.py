@@ -14,12 +14,21 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+import made_runs
 from gated_domains import cli
 from gated_domains.choose.terminal import UNICODE
 from gated_domains.data import files
-from gated_domains.experiments.recipe import methods_written
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
+from gated_domains.data.loading import load_data
+from gated_domains.data.readers.reading import Reading
+from gated_domains.experiments.model import Model
+from gated_domains.experiments.recipe import DataSettings, methods_written, read_recipe
+from gated_domains.experiments.run_features import body_features, features_of_run
+from gated_domains.experiments.suggestion import suggest_settings
 
 QUICK = ("--most", "5", "--runs", "2")
 READING = ("--target", "ill", "--domain", "site")
@@ -266,3 +275,103 @@ def test_on_a_full_disk_the_numbers_are_printed_and_no_half_picture_is_left(run,
     assert "the disk is full" in done.err
     assert os.listdir() == ["suggest.png"]
     assert Path("suggest.png").read_bytes() == b"old"
+
+
+# -- features of a trained run ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, Path]:
+    """A table of three sites, and the folder of an ERM that never saw the last of them."""
+    place = tmp_path_factory.mktemp("trained")
+    table = write_table(place / "table.csv")
+    recipe = made_runs.recipe(
+        "erm", hold_out="z", body="mlp", data=DataSettings(what=str(table), target="ill", domain="site")
+    )
+    reading = Reading(target="ill", domain="site")
+    return table, made_runs.runner(load_data(table, reading), place / "runs").run(recipe).path
+
+
+def features_by_hand(folder: Path, dataset: DomainDataset) -> np.ndarray:
+    """What the blocks of the run's network make of its training rows, one row at a time."""
+    model = Model.load(folder)
+    split = made_runs.runner(dataset, folder.parent).split(read_recipe(folder / "recipe.yaml"))
+    values = model.schema.encoding.prepare(dataset.inputs).read(split.train)
+    body = model.method.backbone.body.eval()
+    with torch.no_grad():
+        return torch.stack([body(torch.from_numpy(row[None]).float())[0] for row in values]).numpy()
+
+
+def test_the_features_of_a_run_are_those_of_its_network_on_its_training_rows(run, trained):
+    table, folder = trained
+    dataset = load_data(table, Reading(target="ill", domain="site"))
+    expected = features_by_hand(folder, dataset)
+    found = features_of_run(folder)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-4, atol=1e-6)
+    said = json.loads(run("--from-run", folder, *QUICK, "--json").out)
+    assert (said["gating"], said["hold_out"], said["rows"]) == ("features", "z", 96)
+    assert said["gating_features"] == expected.shape[1]
+    whole = suggest_settings(expected, most=5, runs=2)
+    assert said["num_bases"] == whole.num_bases
+    assert said["sigma"] == pytest.approx(whole.sigma.sigma, rel=1e-4)
+    assert said["sigma"] != pytest.approx(json.loads(run(table, *READING, *QUICK, "--json").out)["sigma"], rel=0.05)
+
+
+def test_it_says_which_features_it_looked_at_and_how_to_use_them(run, trained):
+    table, folder = trained
+    done = run("--from-run", str(folder)[:-4], *QUICK)
+    assert done.code == 0, done
+    assert "96 training rows (z held out) as features of a trained network (ERM, " in done.out
+    (use,) = [line for line in done.out.splitlines() if line.startswith("use it: ")]
+    words = shlex.split(use.removeprefix("use it: "))
+    assert words[:3] == ["gated-domains", "compare", str(table)]
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    assert "gating=features" in given.pop("--methods")
+    assert given == {"--target": "ill", "--domain": "site", "--hold-out": "z", "--body": "mlp"}
+
+
+def test_other_rows_can_be_named_for_the_features_of_a_run(run, trained, tmp_path):
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(trained[0].read_text().splitlines()[:61]) + "\n")
+    found = json.loads(run(few, "--from-run", trained[1], *QUICK, "--json").out)
+    assert (found["data"], found["rows"]) == ("few.csv", 60)
+
+
+def test_a_run_with_gates_shows_what_its_experts_see(run, tmp_path):
+    dataset = made_runs.vectors()
+    folder = made_runs.runner(dataset, tmp_path).run(made_runs.recipe("gdu", body="mlp")).path
+    rows = DomainDataset.from_arrays(dataset.inputs.values, dataset.targets, name="rows")
+    model = Model.load(folder)
+    with torch.no_grad():
+        expected = model.method.features(
+            torch.from_numpy(model.schema.encoding.prepare(rows.inputs).read(np.arange(40)))
+        )
+    np.testing.assert_allclose(body_features(model, rows.take(np.arange(40))), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_options_that_a_run_decides_and_runs_that_cannot_be_looked_at_are_refused(run, trained, tmp_path):
+    _, folder = trained
+    assert_refused(run("--from-run", folder, "--hold-out", "x"), "--hold-out x", "those of the run")
+    assert_refused(run("--from-run", folder, "--from", "input"), "--from input", "those of the run")
+    assert_refused(run("--from-run", folder, "--target", "ill"), "recipe says how its data are read")
+    assert_refused(run("--from-run", tmp_path), "is no run")
+    assert_refused(run(), "no data are named", "--from-run RUN")
+
+
+def test_training_rows_that_changed_are_refused_with_the_cure(run, trained, tmp_path):
+    table, folder = trained
+    kept = table.read_text()
+    try:
+        write_table(table, poison="x")
+        assert_refused(run("--from-run", folder), "trained on other rows than table.csv has now", "name the file")
+        table.unlink()
+        assert_refused(run("--from-run", folder), "table.csv", "name the file of rows to look at")
+    finally:
+        table.write_text(kept)
+
+
+def test_an_ensemble_has_no_one_network_to_look_at(run, tmp_path):
+    work = made_runs.runner(made_runs.vectors(), tmp_path)
+    folder = work.run(made_runs.recipe("ensemble", settings={"members": 2})).path
+    with pytest.raises(DataError, match=r"ensemble of networks has no one network .*erm or gdu"):
+        body_features(Model.load(folder), made_runs.vectors())

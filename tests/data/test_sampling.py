@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gated_domains.data.errors import DataError
-from gated_domains.data.sampling import DomainBalanced, DomainBlocks, InOrder, Sampler, Shuffled, sampler_for
+from gated_domains.data.sampling import (
+    DomainBalanced,
+    DomainBlocks,
+    InOrder,
+    Sampler,
+    Shuffled,
+    rows_a_domain,
+    sampler_for,
+)
 
 ROWS = np.arange(100, 143)
 
@@ -193,6 +201,19 @@ def test_every_sampling_is_made_by_its_name(name):
     sampler = sampler_for(name, np.arange(32), domains=np.arange(40) % 4, batch_size=8, seed=0)
     assert len(sampler) == len(epoch(sampler)) == 4
     assert sampler.blocks == SAMPLINGS[name]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sizes", [(30, 30, 30), (5, 40, 3, 12, 60), (4, 4, 4, 4, 4, 4), (90, 2)])
+@pytest.mark.parametrize("repeat_rows", [True, False])
+@pytest.mark.parametrize(("batch_size", "blocks"), [(12, 4), (24, 2), (200, 3), (2, 4)])
+def test_the_rows_of_a_domain_in_a_batch_are_known_beforehand(sampling, sizes, repeat_rows, batch_size, blocks):
+    domains = np.repeat(np.arange(len(sizes)), sizes)
+    drawn = {"batch_size": batch_size, "blocks": blocks, "repeat_rows": repeat_rows}
+    sampler = sampler_for(sampling, np.arange(len(domains)), domains=domains, seed=0, **drawn)
+    (rows, *_) = epoch(sampler)
+    expected = len(rows) // (sampler.blocks or len(sizes))
+    assert rows_a_domain(sampling, sizes, **drawn) == max(1, expected)
 
 
 def test_an_unknown_sampling_is_refused_with_the_nearest_known():

@@ -10,7 +10,7 @@ from gated_domains.training.settings import TrainingSettings
 from made_runs import images, numbers, recipe, vectors
 
 LATER = {"pretrained", "shrunk", "backbone"}
-LATER_IN_TRAINING = {"decay", "drop_after", "warmup", "accumulate", "checkpoint_activations", "augment"}
+LATER_IN_TRAINING = {"decay", "drop_after", "plateau_on", "warmup", "accumulate", "checkpoint_activations", "augment"}
 
 
 def test_a_recipe_as_ever_has_none_of_the_keys_that_came_later():
@@ -31,15 +31,15 @@ def test_a_recipe_as_ever_has_none_of_the_keys_that_came_later():
     ],
 )
 def test_runs_have_the_names_that_the_first_version_gave_them(method, dataset, name):
-    # Then as now, but that blocks of small domains repeated their rows.
-    training = {"repeat_rows": True} if method == "lisa" else {}
-    assert run_hash(resolved(recipe(method, training=training), dataset).identity()) == name
+    # Then as now, but that blocks of small domains repeated their rows, and LISA's default was another.
+    training, settings = ({"repeat_rows": True}, {"intra_label": 0.5}) if method == "lisa" else ({}, {})
+    assert run_hash(resolved(recipe(method, training=training, settings=settings), dataset).identity()) == name
 
 
 @pytest.mark.parametrize("setting", sorted(LATER_IN_TRAINING))
 def test_a_later_setting_counts_once_it_is_changed(setting):
-    others = {"decay": 0.5, "drop_after": 2, "warmup": 1.0, "accumulate": 2, "checkpoint_activations": True}
-    value = others.get(setting, "flips")
+    others = {"decay": 0.5, "drop_after": 2, "plateau_on": "loss", "warmup": 1.0, "accumulate": 2, "augment": "flips"}
+    value = others.get(setting, True)
     changed = resolved(recipe("erm", training={setting: value}), vectors()).identity()
     assert changed["training"][setting] == value
     assert set(changed["training"]) & LATER_IN_TRAINING == {setting}

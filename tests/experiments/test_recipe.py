@@ -371,6 +371,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("training", "precision"): "64",
     ("training", "decay"): 0.5,
     ("training", "drop_after"): 3,
+    ("training", "plateau_on"): "loss",
     ("training", "warmup"): 2.0,
     ("training", "accumulate"): 2,
     ("training", "checkpoint_activations"): True,

@@ -118,6 +118,27 @@ def test_published_weights_give_what_the_library_gives_with_them(published):
     assert len(weights_digest("distilbert", str(published))) == 16
 
 
+def test_with_the_pre_classifier_features_are_those_of_the_librarys_classifier_before_its_head(published):
+    import transformers
+
+    body = make_body("distilbert-classifier", (40,), pretrained=str(published), about=ABOUT).eval()
+    weight, bias = body.pre_classifier[0].weight, body.pre_classifier[0].bias
+    assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.1)  # not published: drawn anew
+    assert not bias.any()
+    theirs = transformers.DistilBertForSequenceClassification.from_pretrained(str(published), local_files_only=True)
+    theirs.pre_classifier.load_state_dict({"weight": weight.detach(), "bias": bias.detach()})
+    seen = []
+    theirs.classifier.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    with torch.no_grad():
+        theirs.eval()(input_ids=tokens())
+        torch.testing.assert_close(body(tokens()), seen[0])
+        dropped = body.train().pre_classifier[1:](torch.ones(100, 100))
+    assert theirs.config.seq_classif_dropout == 0.2
+    assert float((dropped == 0).double().mean()) == pytest.approx(0.2, abs=0.02)
+    again = BODIES["distilbert-classifier"]((40,), **json.loads(json.dumps(body.architecture())))
+    again.load_state_dict(body.state_dict())
+
+
 def test_weights_in_the_usual_cache_are_found(published, tmp_path, monkeypatch):
     from huggingface_hub import constants
 

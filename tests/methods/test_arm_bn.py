@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import nn
 
+import made_runs
 from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.errors import DataError
+from gated_domains.experiments.model import Model
 from gated_domains.methods import ERM, METHODS, Method
-from gated_domains.methods.arm_bn import by_their_batch
+from gated_domains.methods.arm_bn import ARMBN, by_their_batch
 from gated_domains.training.material import Material
 from gated_domains.training.predicting import predict_rows
 from small_trainings import DOMAINS, Unwrapped, build, identical, pictures, train, vectors, weights
@@ -71,6 +73,56 @@ def test_it_predicts_by_the_statistics_of_the_batch_and_keeps_nothing_of_it():
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
     assert identical(weights(method), before)
     assert not method.training
+
+
+def test_a_domain_is_normalised_in_parts_of_the_support_that_was_set():
+    method = build("arm-bn", vectors(), body=MLP((6,), (16, 8), norm=True, dropout=0), settings={"support": 5}).train()
+    batch, other = blocks(), copy.deepcopy(method)
+    found = method.step(Unwrapped(method), batch, torch.optim.SGD(method.parameters(), lr=0.5))
+    losses = [
+        nn.functional.cross_entropy(other.head(normalised(other.backbone.body, inputs)), targets)
+        for inputs, targets in zip(batch.inputs.split(5), batch.targets.split(5), strict=True)
+    ]
+    torch.testing.assert_close(found["task"], (sum(losses) / len(losses)).detach())
+
+
+@pytest.mark.parametrize(("settings", "support"), [({}, 16), ({"support": 8}, 8)])
+def test_training_and_prediction_normalise_as_many_rows_of_a_domain_together(settings, support, tmp_path, monkeypatch):
+    """Of 4 sites with 100 rows each one is held out; 80 of the others train, in batches of 3 x 16, and 20 validate."""
+    asked: dict[str, set[int]] = {"training": set(), "prediction": set()}
+    objective, predict = ARMBN.objective, ARMBN.predict
+
+    def watched_objective(method, batch):
+        asked["training"].add(len(batch))
+        return objective(method, batch)
+
+    def watched_predict(method, inputs):
+        asked["prediction"].add(len(inputs))
+        return predict(method, inputs)
+
+    monkeypatch.setattr(ARMBN, "objective", watched_objective)
+    monkeypatch.setattr(ARMBN, "predict", watched_predict)
+    values, domains = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32), np.arange(400) % 4
+    data = DomainDataset.from_arrays(values, np.arange(400) // 4 % 2, domains, name="sites", task="classification")
+    training = {"batch_size": 48, "repeat_rows": True}
+    job = made_runs.recipe("arm-bn", hold_out="3", body="mlp", settings=settings, training=training)
+    run = made_runs.runner(data, tmp_path).run(job)
+    assert asked["training"] == {support}
+    near = {16: {20, 17, 16}, 8: {10, 9, 8}}[support]  # of 20 rows that validate and of 100 held out
+    assert asked["prediction"] <= near | {support}
+    loaded = Model.load(run.path)
+    assert loaded.method.support_rows == support
+    asked["prediction"].clear()
+    predict_rows(loaded.method, place(data, loaded.schema.encoding), np.flatnonzero(domains == 3)[: 6 * support])
+    assert asked["prediction"] == {support}
+
+
+def test_more_support_than_a_batch_has_rows_of_a_domain_is_refused_with_the_cure(tmp_path):
+    job = made_runs.recipe("arm-bn", body="mlp", settings={"support": 500})
+    with pytest.raises(
+        DataError, match=r"support=500 rows .* training batch has \d+; choose fewer, a larger batch size"
+    ):
+        made_runs.runner(made_runs.vectors(), tmp_path).run(job)
 
 
 def test_a_shift_and_a_scale_of_every_input_change_nothing():

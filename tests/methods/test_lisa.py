@@ -76,6 +76,10 @@ def test_one_draw_decides_for_a_batch_with_the_probability_that_was_set(intra_la
     assert set(drawn) == expected
 
 
+def test_batches_are_mixed_within_labels_unless_asked_otherwise():
+    assert build("lisa", vectors()).settings.intra_label == 1
+
+
 # -- the loss --------------------------------------------------------------------------------------------------------
 
 

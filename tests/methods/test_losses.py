@@ -59,6 +59,12 @@ def test_the_erm_ensemble_is_the_mean_of_its_heads(activation):
     assert float(found.detach()) == pytest.approx(math.fsum(losses) / 40, rel=1e-5)
 
 
+def test_logits_of_the_erm_ensemble_are_unbounded_like_those_of_erm_unless_asked_otherwise():
+    inputs = 100 * batch_of(vectors()).inputs
+    found = [build(name, vectors(), body=Identity((6,))).logits(inputs).prediction for name in ("erm", "erm-ensemble")]
+    assert all(float(logits.detach().abs().max()) > 1 for logits in found)  # unbounded: no tanh
+
+
 def test_class_weights_average_one_over_the_training_rows_and_give_every_class_the_same_say():
     targets = np.array([0] * 30 + [1] * 8 + [2] * 2 + [3] * 5)
     dataset = DomainDataset.from_arrays(np.random.default_rng(0).normal(size=(45, 2)), targets, task="classification")

@@ -13,6 +13,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.selection import SelectionRule
 from gated_domains.methods import Classes
+from gated_domains.training import loop
 from gated_domains.training.material import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks
 from gated_domains.training.outcome import Keeping
 from gated_domains.training.predicting import predict_rows
@@ -124,6 +125,14 @@ def test_a_plateau_lowers_the_rate_after_epochs_without_a_better_score(data):
     assert [record["rate"] for record in journal] == pytest.approx([0.01 * 0.5**drops for drops in lowered])
 
 
+def test_a_plateau_on_the_loss_lowers_the_rate_after_epochs_without_a_lower_loss_whatever_the_score(data, monkeypatch):
+    losses = iter([5.0, 4.0, 4.0, 4.5, 3.9, 3.95, 3.9, 1.0])  # after the fourth epoch and after the seventh
+    monkeypatch.setattr(loop, "validation_loss", lambda output, targets: next(losses))
+    journal = Records()
+    train(build("erm", data.dataset), data, rule=BY_EPOCH, journal=journal, **FALLING, plateau_on="loss")
+    assert [record["rate"] for record in journal] == pytest.approx([0.01 * 0.5**n for n in (0, 0, 0, 0, 1, 1, 1, 2)])
+
+
 class Cut:
     """Ctrl-C after so many steps."""
 
@@ -140,12 +149,14 @@ class Cut:
 
 
 @pytest.mark.parametrize("after", [6, 7, 9, 12])  # two steps an epoch: within the waiting and after the first drop
-def test_a_training_that_was_cut_knows_how_long_it_has_waited(data, tmp_path, after):
+@pytest.mark.parametrize("plateau_on", ["score", "loss"])
+def test_a_training_that_was_cut_knows_how_long_it_has_waited(data, tmp_path, after, plateau_on):
+    falling = {**FALLING, "plateau_on": plateau_on}
     whole, journal = Records(), Records()
     uncut = build("erm", data.dataset)
     torch.manual_seed(5)
-    train(uncut, data, rule=BY_EPOCH, journal=whole, **FALLING)
-    more = {"keeping": Keeping(folder=tmp_path, seconds=0.0), "journal": journal, "rule": BY_EPOCH, **FALLING}
+    train(uncut, data, rule=BY_EPOCH, journal=whole, **falling)
+    more = {"keeping": Keeping(folder=tmp_path, seconds=0.0), "journal": journal, "rule": BY_EPOCH, **falling}
     torch.manual_seed(0)
     method = build("erm", data.dataset)
     torch.manual_seed(5)

@@ -18,7 +18,7 @@ from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.methods import ERM, Classes, Prediction
 from gated_domains.training import predicting
 from gated_domains.training.material import looks
-from gated_domains.training.predicting import _padded_share, predict_rows
+from gated_domains.training.predicting import _padded_share, parts_of_one_domain, predict_rows
 from small_trainings import build, cpu, material, pictures, vectors
 
 
@@ -185,6 +185,20 @@ def test_batches_of_a_batchwise_method_are_of_one_domain_nearly_alike_in_size_an
         assert len(own) == -(-total // 10)
         assert max(own) - min(own) <= 1
         assert min(own) > 1 or total == 1
+
+
+@pytest.mark.parametrize("support", [2, 5, 8])
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 7, 8, 11, 12, 40, 100])
+def test_batches_have_as_many_rows_as_the_method_asks_for_where_that_can_be(support, count):
+    sizes = [len(part) for part in parts_of_one_domain(np.arange(count), None, support=support)]
+    assert sum(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) > 1 or count == 1
+    if count % support == 0:
+        assert set(sizes) == {support}
+    elif count > support:
+        assert min(sizes) >= 2 * support / 3
+        assert max(sizes) <= 3 * support / 2 + 1
 
 
 def test_batches_of_a_batchwise_method_mix_the_rows_of_sorted_files_and_always_alike(monkeypatch):

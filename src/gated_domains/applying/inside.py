@@ -25,7 +25,6 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.files import expanded
 from gated_domains.data.inputs import Rows
 from gated_domains.data.like import read_like
-from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.sampling import InOrder
@@ -33,8 +32,8 @@ from gated_domains.data.schema import Schema
 from gated_domains.estimators.estimator import NetworkEstimator
 from gated_domains.estimators.gated import Gated
 from gated_domains.evaluation.predicted import Predicted
-from gated_domains.experiments.provenance import split_hash
 from gated_domains.experiments.recipe import Recipe, read_recipe
+from gated_domains.experiments.run_features import runner_of
 from gated_domains.experiments.run_folder import RunFolder, open_run
 from gated_domains.experiments.runner import Runner
 from gated_domains.export.estimator_schema import schema_of_estimator
@@ -172,20 +171,7 @@ class GatedRun(GatedModel):
         hardware: Hardware | None = None,
     ) -> Runner:
         """Makes runs of the same data beside this one; other data than those of training are refused."""
-        recipe = self.recipe
-        source = recipe.data if what is None else recipe.data.model_copy(update={"what": os.fspath(what)})
-        dataset = load_data(source.what, source.reading, data_dir=data_dir, seed=source.seed)
-        runner = Runner(dataset, self.folder.path.parent, hardware=hardware)
-        kept = self.predictor.model.trained_on
-        found = {"fingerprint": runner.fingerprint, "split": split_hash(runner.split(recipe))}
-        answers = runner.decided(recipe).answers
-        unlike = answers != self.schema.class_names or dataset.inputs.kind != self.schema.encoding.kind
-        if unlike or any(kept.get(name, value) != value for name, value in found.items()):
-            raise DataError(
-                f"{self.name} was trained on other rows than {dataset.name} has now; name the data it was trained on "
-                "(--data), or train it again"
-            )
-        return runner
+        return runner_of(self.folder, self.predictor.model, what, data_dir=data_dir, hardware=hardware)
 
     @property
     def recipe(self) -> Recipe:

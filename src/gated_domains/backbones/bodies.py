@@ -15,7 +15,7 @@ from gated_domains.backbones.body import Body
 from gated_domains.backbones.few_channels import FEW, FewChannels
 from gated_domains.backbones.gin import GIN
 from gated_domains.backbones.torchvision_bodies import DenseNet121, ResNet18, ResNet50
-from gated_domains.backbones.transformer import DistilBERT
+from gated_domains.backbones.transformer import DistilBERT, DistilBERTClassifier
 from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError, did_you_mean
 
@@ -139,6 +139,7 @@ BODIES: dict[str, type[Body]] = {
     "resnet50": ResNet50,
     "resnet18": ResNet18,
     "distilbert": DistilBERT,
+    "distilbert-classifier": DistilBERTClassifier,
     "gin": GIN,
 }
 

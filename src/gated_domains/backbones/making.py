@@ -11,12 +11,14 @@ from gated_domains.backbones.torchvision_bodies import TorchvisionBody
 from gated_domains.backbones.transformer import DistilBERT, load_published, published_architecture
 from gated_domains.data.errors import DataError, did_you_mean
 
+_SMALL_DISTILBERT = {"layers": 2, "heads": 2, "width": 64, "hidden": 128, "positions": 64}
 #: The same classes in a few layers, so that a whole comparison runs on a CPU within minutes.
 _SHRUNK: dict[str, dict[str, Any]] = {
     "densenet121": {"blocks": (2, 2), "growth": 8, "stem": 16},
     "resnet50": {"blocks": (1, 1), "width": 16},
     "resnet18": {"blocks": (1, 1), "width": 32},
-    "distilbert": {"layers": 2, "heads": 2, "width": 64, "hidden": 128, "positions": 64},
+    "distilbert": _SMALL_DISTILBERT,
+    "distilbert-classifier": _SMALL_DISTILBERT,
     "gin": {"layers": 2, "width": 64},
 }
 _DEPTH = {"densenet121": "2 dense blocks", "resnet50": "2 blocks", "resnet18": "2 blocks"}
@@ -39,11 +41,11 @@ def make_body(
     weights = chosen_weights(name, pretrained, shrunk=shrunk)
     kind, about = BODIES[name], dict(about or {})
     settings: dict[str, Any] = dict(_SHRUNK.get(name, {})) if shrunk else {}
-    if kind is DistilBERT:
+    if issubclass(kind, DistilBERT):
         vocabulary = about.get("vocabulary")
         if weights is not None:
             settings = published_architecture(weights.path.parent, vocabulary=vocabulary)
-            body = DistilBERT(shape, **settings)
+            body = kind(shape, **settings)
             load_published(body, weights.path.parent)
             return body
         settings |= {key: about[key] for key in ("vocabulary", "pad") if key in about}

@@ -24,7 +24,7 @@ _FILES = {
     "resnet50": ("resnet50-0676ba61.pth", "resnet50-11ad3fa6.pth"),
     "resnet18": ("resnet18-f37072fd.pth",),
 }
-_TRANSFORMERS = {"distilbert": "distilbert-base-uncased"}
+_TRANSFORMERS = dict.fromkeys(("distilbert", "distilbert-classifier"), "distilbert-base-uncased")
 _SOURCE = "https://download.pytorch.org/models/"
 _DIGITS = re.compile(r"-([0-9a-f]{8})\.\w+$")
 # Older files have a dot in names where torchvision now allows none.

@@ -65,10 +65,15 @@ class DistilBERT(Body):
         config = library.DistilBertConfig(**{_FIELDS[name]: value for name, value in self._architecture.items()})
         config._attn_implementation = "sdpa"
         self.network: nn.Module = library.DistilBertModel(config)
+        self.pre_classifier = self.after()
 
     def forward(self, inputs: Int64[Tensor, "batch length"]) -> Float[Tensor, "batch features"]:
         states = self.network(input_ids=inputs, attention_mask=(inputs != self.pad).long())
-        return states.last_hidden_state[:, 0]
+        return self.pre_classifier(states.last_hidden_state[:, 0])
+
+    def after(self) -> nn.Module:
+        """What the state of the first token goes through; nothing, unless a subclass has layers there."""
+        return nn.Identity()
 
     def architecture(self) -> dict[str, Any]:
         return dict(self._architecture)
@@ -79,6 +84,20 @@ class DistilBERT(Body):
             network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         else:
             network.gradient_checkpointing_disable()
+
+
+class DistilBERTClassifier(DistilBERT):
+    """``dropout(relu(W h + b))`` of DistilBERT's features h: the layer that WILDS's classifier has before its head.
+
+    W is square, drawn from N(0, 0.02^2), b is 0 and a fifth is dropped, as ``DistilBertForSequenceClassification`` of
+    transformers has it. Published weights of DistilBERT have no such layer: it is always learned from the data.
+    """
+
+    def after(self) -> nn.Module:
+        linear = nn.Linear(self.features, self.features)
+        nn.init.normal_(linear.weight, std=0.02)
+        nn.init.zeros_(linear.bias)
+        return nn.Sequential(linear, nn.ReLU(), nn.Dropout(0.2))
 
 
 def published_architecture(folder: Path, *, vocabulary: int | None) -> dict[str, Any]:

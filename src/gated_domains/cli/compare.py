@@ -81,7 +81,7 @@ def compare(
         str,
         typer.Option(
             help="small, digits, resnet18, resnet50, densenet121 (images), mlp, identity (vectors), "
-            "distilbert (texts), gin (molecules); by the data."
+            "distilbert, distilbert-classifier (texts), gin (molecules); by the data."
         ),
     ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; runs/DATA by default.")] = None,

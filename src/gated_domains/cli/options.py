@@ -89,6 +89,7 @@ _TRAINING: dict[str, Any] = {
     "schedule": _option(str, "Learning rate: cosine, linear, constant, step or plateau.", _TRAINING_PANEL),
     "decay": _option(float, "What step and plateau multiply the learning rate by; 0.96 by default.", _TRAINING_PANEL),
     "drop_after": _option(int, "Epochs without a better score after which plateau does so; 10.", _TRAINING_PANEL),
+    "plateau_on": _option(str, "What plateau waits for: a better score, or a lower loss.", _TRAINING_PANEL),
     "warmup": _option(float, "Epochs over which the learning rate rises from 0.", _TRAINING_PANEL),
     "accumulate": _option(
         int, "Parts that a batch is cut into, to save memory; the update is the same.", _TRAINING_PANEL

@@ -6,16 +6,19 @@ import json
 import math
 import os
 import shlex
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gated_domains.cli.options import DataDir, Seed, What, takes_reading
+from gated_domains.cli.options import DataDir, Seed, takes_reading
 from gated_domains.cli.printing import print_hanging
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
@@ -30,8 +33,23 @@ _WIDEST = 80
 
 @takes_reading
 def suggest(
-    what: What,
     reading: Reading,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA",
+            help="A name (see `data list`), a file, a folder, a .yaml card; with --from-run its training rows, unless "
+            "others are named.",
+        ),
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Look at the features of a trained network, as the paper does: the folder of a run, or its first "
+            "letters.",
+        ),
+    ] = None,
     gating: Annotated[
         str | None,
         typer.Option(
@@ -57,41 +75,128 @@ def suggest(
     _check_options(score=score, on=on, most=most, runs=runs, max_rows=max_rows)
     out = _writable(out)
 
-    from gated_domains.backbones.gating import default_gating
-    from gated_domains.backbones.untrained import gating_rows_of
-    from gated_domains.data.loading import load_data
     from gated_domains.data.progress import progress
     from gated_domains.experiments.suggestion import SHARE_A_RUN, suggest_settings
 
-    dataset = load_data(what, reading, data_dir=data_dir, seed=seed)
-    rows = None if hold_out is None else _training_rows(dataset, hold_out, seed)
-    gating = gating or default_gating(dataset.inputs.kind)
     # Rows enough for runs to differ, and never more: a large data set is not read whole for a sample of it.
-    seen = gating_rows_of(dataset, rows, gating=gating, max_rows=math.ceil(runs * max_rows / SHARE_A_RUN), seed=seed)
+    enough = math.ceil(runs * max_rows / SHARE_A_RUN)
+    if from_run is not None:
+        _refuse_with_run(reading, gating, hold_out)
+        seen = _of_run(from_run, what, data_dir=data_dir, max_rows=enough, seed=seed)
+    elif what is None:
+        raise DataError("no data are named; give a file or a name (see `gated-domains data list`), or --from-run RUN")
+    else:
+        seen = _of_data(
+            what, reading, gating=gating, hold_out=hold_out, data_dir=data_dir, max_rows=enough, seed=seed
+        )  # fmt: skip
     with progress("clustering", runs * (most - 1)) as advance:
         found = suggest_settings(
-            seen, most=most, score=score, on=on, runs=runs, max_rows=max_rows, seed=seed,
+            seen.values, most=most, score=score, on=on, runs=runs, max_rows=max_rows, seed=seed,
             progress=lambda done, total: advance(1),
         )  # fmt: skip
 
-    notes = [*dataset.notes, *found.notes()]
-    if hold_out is None and len(dataset.domain_names) > 1:
-        notes.append("rows of every domain were looked at; --hold-out NAME leaves out the one you will test on")
-    use = _use(what, reading, data_dir=data_dir, hold_out=hold_out, seed=seed, num_bases=found.num_bases)
-    seen_as = _looked_at(found, gating, hold_out)
+    notes = [*seen.notes, *found.notes()]
+    use = seen.use(found.num_bases)
     if as_json:
-        _write_picture(found, f"{dataset.name}: {seen_as}", out)
-        said = {"data": dataset.name, "hold_out": hold_out, "gating": gating, **found.as_json(), "seed": seed}
+        _write_picture(found, f"{seen.data}: {seen.of}", out)
+        said = {**seen.facts, **found.as_json(), "seed": seed}
         print(json.dumps({**said, "notes": notes, "use": use, "picture": str(out)}, indent=2))
         return
     console = Console()
-    console.print(Text(f"{dataset.name}: {len(dataset):,} rows, {dataset.inputs.describe()}\n{seen_as}\n"))
+    console.print(Text(f"{seen.title}\n{seen.of}\n"))
     _print(console, found)
     for note in notes:
         print_hanging(console, Text("note: "), note)
     console.print(Text(f"\nuse it: {use}"), soft_wrap=True)
-    _write_picture(found, f"{dataset.name}: {seen_as}", out)
+    _write_picture(found, f"{seen.data}: {seen.of}", out)
     console.print(Text(f"wrote {out}"), soft_wrap=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Seen:
+    """The rows that a suggestion is made from, what they are in words, and how to use what comes of them."""
+
+    values: NDArray[np.float32]
+    data: str
+    title: str
+    of: str
+    notes: tuple[str, ...]
+    facts: dict[str, object]
+    use: Callable[[int], str]
+    """The command that compares with this M."""
+
+
+def _of_data(
+    what: str,
+    reading: Reading,
+    *,
+    gating: str | None,
+    hold_out: str | None,
+    data_dir: Path | None,
+    max_rows: int,
+    seed: int,
+) -> _Seen:
+    """Rows as gates see them before anything is trained."""
+    from gated_domains.backbones.gating import default_gating
+    from gated_domains.backbones.untrained import gating_rows_of
+    from gated_domains.data.loading import DATASETS, load_data
+
+    dataset = load_data(what, reading, data_dir=data_dir, seed=seed)
+    rows = None if hold_out is None else _training_rows(dataset, hold_out, seed)
+    gating = gating or default_gating(dataset.inputs.kind)
+    values = gating_rows_of(dataset, rows, gating=gating, max_rows=max_rows, seed=seed)
+    kind = "rows" if hold_out is None else f"training rows ({hold_out} held out)"
+    notes = dataset.notes
+    if hold_out is None and len(dataset.domain_names) > 1:
+        notes = (*notes, "rows of every domain were looked at; --hold-out NAME leaves out the one you will test on")
+    more: dict[str, object] = {"data_dir": data_dir, "hold_out": hold_out}
+    if seed and what in DATASETS and DATASETS[what].embedded:
+        more["data_seed"] = seed
+    return _Seen(
+        values=values,
+        data=dataset.name,
+        title=f"{dataset.name}: {len(dataset):,} rows, {dataset.inputs.describe()}",
+        of=f"{len(values):,} {kind} as gates see them: {gating}, {values.shape[1]:,} numbers each, standardised",
+        notes=tuple(notes),
+        facts={"data": dataset.name, "hold_out": hold_out, "gating": gating},
+        use=lambda num_bases: _use(what, reading, f"gdu[num_bases={num_bases}]", more),
+    )
+
+
+def _of_run(run: Path, what: str | None, *, data_dir: Path | None, max_rows: int, seed: int) -> _Seen:
+    """Rows as features of a trained network."""
+    from gated_domains.experiments.run_features import features_of_run
+    from gated_domains.training.engine import Hardware
+
+    device = Hardware(device="auto").accelerator
+    found = features_of_run(run, data=what, data_dir=data_dir, max_rows=max_rows, seed=seed, device=device)
+    recipe = found.recipe
+    more: dict[str, object] = {"data_dir": data_dir, "hold_out": recipe.hold_out, "body": recipe.body}
+    if recipe.pretrained != "auto":
+        more["pretrained"] = recipe.pretrained
+    if recipe.data.seed:
+        more["data_seed"] = recipe.data.seed
+    return _Seen(
+        values=found.values,
+        data=found.data,
+        title=found.data,
+        of=found.of,
+        notes=(),
+        facts={"data": found.data, "run": str(run), "hold_out": recipe.hold_out, "gating": "features"},
+        use=lambda num_bases: _use(
+            os.path.normpath(recipe.data.what), recipe.data.reading, f"gdu[num_bases={num_bases},gating=features]", more
+        ),
+    )
+
+
+def _refuse_with_run(reading: Reading, gating: str | None, hold_out: str | None) -> None:
+    """Refuse options that a run has decided."""
+    given = [("--from", gating), ("--hold-out", hold_out)]
+    for option, value in given:
+        if value is not None:
+            raise DataError(f"{option} {value}: the rows and what is seen of them are those of the run; leave it out")
+    if reading != Reading():
+        raise DataError("--from-run: the run's recipe says how its data are read; leave options of reading out")
 
 
 def _check_options(*, score: str, on: str, most: int, runs: int, max_rows: int) -> None:
@@ -135,11 +240,6 @@ def _training_rows(dataset: DomainDataset, name: str, seed: int) -> Rows:
     return found[0].train
 
 
-def _looked_at(found: Suggestion, gating: str, hold_out: str | None) -> str:
-    rows = "rows" if hold_out is None else f"training rows ({hold_out} held out)"
-    return f"{found.rows:,} {rows} as gates see them: {gating}, {found.width:,} numbers each, standardised"
-
-
 def _print(console: Console, found: Suggestion) -> None:
     """The table, the curve, and the numbers suggested."""
     from gated_domains.choose.terminal import draw_num_bases, glyphs_for
@@ -171,17 +271,12 @@ def _write_picture(found: Suggestion, title: str, path: Path) -> None:
     write_figure(plot_choices(found.curve, found.sigma, title=title), path)
 
 
-def _use(what: str, reading: Reading, *, data_dir: Path | None, hold_out: str | None, seed: int, num_bases: int) -> str:
-    """The command that compares with this M, on the data read in the same way, to be copied."""
-    from gated_domains.data.loading import DATASETS
-
+def _use(what: str, reading: Reading, method: str, more: Mapping[str, object]) -> str:
+    """The command that compares with this method, on the data read in the same way, to be copied."""
     given: dict[str, object] = {entry.name: getattr(reading, entry.name) for entry in fields(reading)}
-    given |= {"data_dir": data_dir, "hold_out": hold_out}
-    if seed and what in DATASETS and DATASETS[what].embedded:
-        given["data_seed"] = seed
     words = ["gated-domains", "compare", what]
-    for name, value in given.items():
+    for name, value in {**given, **more}.items():
         if value not in (None, (), False):
-            words.append(f"--{name.replace('_', '-')}")
+            words.append("--as" if name == "form" else f"--{name.replace('_', '-')}")
             words += [] if value is True else [",".join(value) if isinstance(value, tuple) else str(value)]
-    return shlex.join([*words, "--methods", f"gdu[num_bases={num_bases}],erm,linear"])
+    return shlex.join([*words, "--methods", f"{method},erm,linear"])

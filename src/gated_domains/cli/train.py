@@ -45,7 +45,7 @@ def train(
         str | None,
         typer.Option(
             help="small, digits, resnet18, resnet50, densenet121 (images), mlp, identity (vectors), "
-            "distilbert (texts), gin (molecules)."
+            "distilbert, distilbert-classifier (texts), gin (molecules)."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For all that is drawn by chance.", min=0)] = None,

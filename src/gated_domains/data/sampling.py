@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -186,16 +186,27 @@ def sampler_for(
     if sampling == "balanced":
         return DomainBalanced(rows, domains, batch_size, seed=seed)
     if sampling == "groups" and not repeat_rows:
-        blocks = _blocks_without_repeats(_by_domain(rows, domains), batch_size, blocks)
+        blocks = _blocks_without_repeats([len(own) for own in _by_domain(rows, domains)], batch_size, blocks)
     if sampling in ("groups", "single"):
         return DomainBlocks(rows, domains, batch_size, blocks=blocks if sampling == "groups" else 1, seed=seed)
     known = get_args(Sampling)
     raise DataError(f"there is no sampling {sampling!r}{did_you_mean(sampling, known)}")
 
 
-def _blocks_without_repeats(rows_by_domain: list[Rows], batch_size: int, blocks: int) -> int:
+def rows_a_domain(sampling: str, sizes: Sequence[int], *, batch_size: int, blocks: int, repeat_rows: bool) -> int:
+    """Rows of one domain in a batch of ``sampler_for``, on average where it has no blocks.
+
+    ``sizes`` are the rows of each domain.
+    """
+    if sampling == "groups":
+        domains = blocks if repeat_rows else _blocks_without_repeats(sizes, batch_size, blocks)
+    else:
+        domains = 1 if sampling == "single" else len(sizes)
+    return max(1, min(batch_size, sum(sizes)) // min(domains, len(sizes), batch_size))
+
+
+def _blocks_without_repeats(sizes: Sequence[int], batch_size: int, blocks: int) -> int:
     """As many domains a batch as leave each no more rows than the domain of a typical row has, two at least."""
-    sizes = np.array([len(rows) for rows in rows_by_domain])
     typical = max(2, int(np.median(np.repeat(sizes, sizes))))
     return blocks if batch_size // blocks <= typical else max(blocks, min(len(sizes), batch_size // typical))
 

@@ -46,6 +46,8 @@ class Shape:
     """What the body is built with besides the shape of its inputs: layers, width, vocabulary."""
     domains: tuple[int, ...] = ()
     """Training rows of each source domain, for a method that is told them."""
+    rows_a_domain: int | None = None
+    """Rows of one domain in a training batch, for such a method."""
     mean: float = 0.0
     scale: float = 1.0
     """Of the training targets, where a number is predicted."""
@@ -65,6 +67,7 @@ class Shape:
             task=task,
             make_body=lambda: frozen(make() if body is None else body),
             domains=self.domains,
+            rows_a_domain=self.rows_a_domain,
         )
         settings = parsed(kind.settings_type, self.settings, f"method {self.method}")
         return kind.build(settings, problem, mode=self.mode)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ _NEVER = object()
 _LATER: dict[str, Any] = {"pretrained": None, "shrunk": False, "backbone": None}
 _LATER_IN_TRAINING = {
     name: TrainingSettings.model_fields[name].default
-    for name in ("decay", "drop_after", "warmup", "accumulate", "checkpoint_activations", "augment")
+    for name in ("decay", "drop_after", "plateau_on", "warmup", "accumulate", "checkpoint_activations", "augment")
 }
 _LATER_IN_METHODS = {
     "test_gates": "sample",

@@ -30,6 +30,7 @@ from gated_domains.data.fingerprint import fingerprint
 from gated_domains.data.groups import groups_among
 from gated_domains.data.inputs import Rows
 from gated_domains.data.like import schema_of
+from gated_domains.data.sampling import rows_a_domain
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs, kept_apart
 from gated_domains.evaluation.scores import DomainScores
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule, fixed_epoch
@@ -479,6 +480,7 @@ class Runner:
 
     def _shape(self, recipe: Recipe, encoding: Encoding, task: Task) -> Shape:
         numbers = {"mean": task.mean, "scale": task.scale} if isinstance(task, Numbers) else {}
+        domains = self._groups(recipe) if recipe.method.kind.uses_domains else ()
         return Shape(
             method=recipe.method.name,
             mode=recipe.method.mode,
@@ -488,8 +490,19 @@ class Runner:
             inputs=tuple(encoding.shape),
             outputs=self.decided(recipe).outputs,
             architecture=self.starts.architecture(recipe, encoding),
-            domains=self._groups(recipe) if recipe.method.kind.uses_domains else (),
+            domains=domains,
+            rows_a_domain=self._rows_a_domain(recipe, domains) if domains else None,
             **numbers,
+        )
+
+    def _rows_a_domain(self, recipe: Recipe, sizes: tuple[int, ...]) -> int:
+        training = resolved(recipe, self.dataset).training
+        return rows_a_domain(
+            training.sampling,
+            sizes,
+            batch_size=training.batch_size,
+            blocks=training.groups_per_batch,
+            repeat_rows=training.repeat_rows,
         )
 
     def _groups(self, recipe: Recipe) -> tuple[int, ...]:

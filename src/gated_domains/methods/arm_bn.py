@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -16,9 +17,20 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.tasks import Task
 from gated_domains.methods.across_domains import AcrossDomains
+from gated_domains.methods.by_domain import domains_of
 from gated_domains.methods.erm import ERMSettings
-from gated_domains.methods.method import Objective, Terms, total
+from gated_domains.methods.method import Mode, Objective, Terms, total
 from gated_domains.methods.part_by_part import domain_parts, mean_terms
+from gated_domains.methods.problem import Problem
+
+
+class ARMBNSettings(ERMSettings):
+    """``support`` is how many rows of one domain are normalised together, in training as in prediction.
+
+    None: all that a domain has in a training batch (``batch_size / groups_per_batch``).
+    """
+
+    support: int | None = Field(default=None, ge=2)
 
 
 class ARMBN(AcrossDomains):
@@ -28,14 +40,15 @@ class ARMBN(AcrossDomains):
     samples of one domain. It predicts in the same way: from a batch of one domain, by the statistics of that batch,
     whose labels nobody needs (Zhang et al., 2021, "Adaptive Risk Minimization: Learning to Adapt to Domain Shift").
 
-    So what it says of a sample hangs on those beside it. A single sample has no statistics: it is normalised by the
-    running ones of training.
+    So its prediction of a sample depends on those beside it. Test rows of a domain are normalised in batches of the
+    size that it was trained with, put together at random; rows left over are spread over these batches, and a domain of
+    fewer rows is one batch. A single sample has no statistics: it is normalised by the running ones of training.
     """
 
     name = "arm-bn"
     label = "ARM-BN"
     what = "batch norm by the statistics of a batch of one domain, in training as on new data: it adapts without labels"
-    settings_type = ERMSettings
+    settings_type = ARMBNSettings
     batchwise = True
     modes = ("end_to_end",)
 
@@ -47,8 +60,20 @@ class ARMBN(AcrossDomains):
                 f"choose a body with batch norm, or leave {self.name} out"
             )
 
+    @classmethod
+    def build(cls, settings: Any, problem: Problem, *, mode: Mode) -> ARMBN:
+        made = super().build(settings, problem, mode=mode)
+        there = problem.rows_a_domain
+        if settings.support is not None and there is not None and settings.support > there:
+            raise DataError(
+                f"support={settings.support} rows of a domain cannot be normalised together where a training batch has "
+                f"{there}; choose fewer, a larger batch size, or fewer domains a batch (groups_per_batch)"
+            )
+        made.support_rows = settings.support or there
+        return made
+
     def step(self, objective: Objective, batch: DomainBatch, optimizer: torch.optim.Optimizer) -> Terms:
-        parts = domain_parts(batch, type(self))
+        parts = [context for part in domain_parts(batch, type(self)) for context in self._contexts(part)]
         optimizer.zero_grad(set_to_none=True)
         found = []
         for part in parts:
@@ -56,6 +81,14 @@ class ARMBN(AcrossDomains):
             objective.backward(total(found[-1]) / len(parts))
         optimizer.step()
         return mean_terms(found)
+
+    def _contexts(self, part: DomainBatch) -> list[DomainBatch]:
+        """The rows of one domain that are normalised together: all of them, or so many at a time as were asked for."""
+        if self.settings.support is None:
+            return [part]
+        count = max(1, len(part) // self.settings.support)
+        cut = [tensor.tensor_split(count) for tensor in (part.inputs, part.targets, domains_of(part))]
+        return [DomainBatch(inputs, targets, domains, 1) for inputs, targets, domains in zip(*cut, strict=True)]
 
     def predict(self, inputs: Tensor) -> Prediction:
         """What the method says of samples of one domain: in eval mode by their statistics, which are not kept."""

@@ -22,18 +22,18 @@ from gated_domains.settings import Settings
 
 
 class HeadsSettings(Settings):
-    """As many heads as the gated layer has bases."""
+    """As many heads as the gated layer has bases; the paper's on digits have ``activation`` "tanh"."""
 
     heads: int = Field(default=5, ge=1)
-    activation: Literal["none", "tanh"] = "tanh"
+    activation: Literal["none", "tanh"] = "none"
 
 
 class ERMEnsemble(Plain):
-    """``1/M sum_j tanh(W_j f(x) + b_j)``: M heads on one backbone, as the paper's "ERM ensemble"."""
+    """``1/M sum_j a(W_j f(x) + b_j)``: M heads on one backbone, the paper's "ERM ensemble"; a is nothing, or tanh."""
 
     name = "erm-ensemble"
     label = "ERM ensemble"
-    what = "M heads with tanh on one backbone, averaged: as many learning machines as the gated layer, without gates"
+    what = "M heads on one backbone, averaged: as many learning machines as the gated layer, without gates"
     settings_type = HeadsSettings
 
     def __init__(self, backbone: Backbone, outputs: int, task: Task, *, heads: int, tanh: bool) -> None:

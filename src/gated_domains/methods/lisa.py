@@ -1,4 +1,4 @@
-"""LISA: samples mixed with others of the same label from elsewhere, or of another label from the same domain."""
+"""LISA: samples mixed with others of the same label from another domain, or of another label from the same domain."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ Mix = Literal["inputs", "features", "cutmix"]
 
 
 class LISASettings(ERMSettings):
-    """``intra_label`` is the probability that a batch is mixed within labels, else it is within domains.
+    """``intra_label`` is the probability that a batch is mixed within labels, across domains; else within domains.
 
-    Shares are drawn from Beta(``alpha``, ``alpha``). ``mix`` says what is mixed: the inputs (images, vectors,
-    embeddings of text), the features that the body makes of them, or by "cutmix" boxes of images. On a frozen body it
-    is always its features, and of tokens and graphs, which have no mean, it is those of the body.
+    1 is what the authors use where domains differ, 0.5 where classes are correlated with domains. Shares are drawn from
+    Beta(``alpha``, ``alpha``). ``mix`` says what is mixed: the inputs (images, vectors, embeddings of text), the
+    features that the body makes of them, or by "cutmix" boxes of images. On a frozen body it is always its features,
+    and of tokens and graphs, which have no mean, it is those of the body.
     """
 
-    intra_label: Annotated[float, Between(0.0, 1.0)] = Field(default=0.5, ge=0, le=1)
+    intra_label: Annotated[float, Between(0.0, 1.0)] = Field(default=1.0, ge=0, le=1)
     alpha: Annotated[float, Between(0.5, 4.0, log=True)] = Field(default=2.0, gt=0)
     mix: Mix = "inputs"
 
@@ -48,9 +49,9 @@ class LISA(AcrossDomains):
     Numbers have no labels to share, and of many labels hardly two rows share all: they are mixed within domains alone,
     with any other row. For squared errors the gradient is then that of the mixed target.
 
-    Where groups tell classes apart (``group_by``), no row has a partner in its own, and half of the batches stay as
-    they are. Batches are of a few domains with many rows each: with many domains of few rows hardly any row would find
-    a partner in its own.
+    Where groups tell classes apart (``group_by``), no row has a partner in its own domain: batches mixed within domains
+    then stay as they are. Batches are of a few domains with many rows each: with many domains of few rows hardly any
+    row would find a partner in its own.
     """
 
     name = "lisa"

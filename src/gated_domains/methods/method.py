@@ -53,6 +53,8 @@ class Method(nn.Module, ABC):
     sampling: ClassVar[Sampling] = "plain"
     #: Whether what it says of a row hangs on the rows beside it; those are then all of the same domain.
     batchwise: bool = False
+    #: Of about how many rows such a batch is; None: up to 1,024.
+    support_rows: int | None = None
     #: How many rows it is given at a time, in order, where what it says of a row hangs on those before it.
     in_steps: int | None = None
     modes: ClassVar[tuple[Mode, ...]] = ("end_to_end", "fine_tune")

@@ -29,6 +29,8 @@ class Problem:
     make_body: Callable[[], Body]
     domains: tuple[int, ...] = ()
     """Training rows of each source domain, in the order of the indices in a batch; empty where none are known."""
+    rows_a_domain: int | None = None
+    """Rows of one domain in a training batch, on average where batches are not made up in blocks; None: not known."""
 
 
 class Classes(MultiClass):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -68,6 +69,7 @@ class _Place:
     stopped: bool = False
     waited: int = 0
     drops: int = 0
+    least_loss: float = math.inf
 
 
 class Training:
@@ -256,7 +258,7 @@ class Training:
         if self.swad is not None:
             self.swad.epoch_ended(self.fabric.broadcast(validation_loss(evidence.output, evidence.targets)))
         better = self.selector.update(self.place.epoch, number)
-        self._count_plateau(better)
+        self._count_plateau(better if self.settings.plateau_on == "score" else self._lower_loss(evidence))
         if (better or self.best is None) and self.swad is None:
             self.best = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
             self._best_scores = evidence.scores
@@ -266,6 +268,12 @@ class Training:
         self.place.waited = 0 if better else self.place.waited + 1
         if self.settings.schedule == "plateau" and self.place.waited >= self.settings.drop_after:
             self.place.drops, self.place.waited = self.place.drops + 1, 0
+
+    def _lower_loss(self, evidence: Evidence) -> bool:
+        """Whether the validation loss is lower than ever before."""
+        loss = self.fabric.broadcast(validation_loss(evidence.output, evidence.targets))
+        lower, self.place.least_loss = loss < self.place.least_loss, min(loss, self.place.least_loss)
+        return lower
 
     def predicted(self) -> NDArray[Any]:
         """What the method says of the rows that select, as it is now."""

@@ -20,7 +20,7 @@ from gated_domains.training.material import LARGE_BATCH, has_large_body
 from gated_domains.training.processes import from_all
 
 _BATCH = {"cuda": 4096}  # elsewhere 1,024
-_OF_ONE_DOMAIN = 1024  # rows at most where predictions hang on the batch: the same on every device
+_OF_ONE_DOMAIN = 1024  # rows at most where predictions depend on the batch: the same on every device
 _ORDER = 0  # the seed of the order in which the rows of a domain are put together
 
 
@@ -29,8 +29,9 @@ def predict_rows(method: Method, samples: Samples, rows: Rows, *, fabric: Fabric
     """The predictions of these rows, in eval mode; the method is left in the mode it was in.
 
     Where a method is ``batchwise``, each batch is of rows of one domain, put together by chance but always alike: files
-    are often sorted by class, and the statistics of a batch should be those of the domain. Rows whose domains nobody
-    knows are all of one. Where it goes ``in_steps``, rows come in order, so many at a time.
+    are often sorted by class, and the statistics of a batch should be those of the domain. It then has about as many
+    rows as the method's ``support_rows``. Rows whose domains nobody knows are all of one. Where it goes ``in_steps``,
+    rows come in order, so many at a time.
     """
     if method.batchwise:
         return _predict_by_domain(method, samples, rows, fabric)
@@ -47,7 +48,7 @@ def predict_rows(method: Method, samples: Samples, rows: Rows, *, fabric: Fabric
 def _predict_by_domain(method: Method, samples: Samples, rows: Rows, fabric: Fabric | None) -> Predicted:
     rank, world = (0, 1) if fabric is None else (fabric.global_rank, fabric.world_size)
     domains = None if samples.domains is None else samples.domains.cpu().numpy()[rows]
-    parts = parts_of_one_domain(rows, domains)
+    parts = parts_of_one_domain(rows, domains, support=method.support_rows)
     mine = parts[rank::world] or parts[:1]  # a process without a part of its own says what shapes there are
     said = _said(method, samples, _Given([rows[part] for part in mine]), fabric)
     places = torch.from_numpy(np.concatenate(mine))
@@ -59,18 +60,27 @@ def _predict_by_domain(method: Method, samples: Samples, rows: Rows, fabric: Fab
     return _as_arrays(joined)
 
 
-def parts_of_one_domain(rows: Rows, domains: Rows | None) -> list[Rows]:
+def parts_of_one_domain(rows: Rows, domains: Rows | None, *, support: int | None = None) -> list[Rows]:
     """Places in ``rows``, each once, in parts of one domain and of nearly one size; a row is alone only if it must be.
 
-    Which rows go together depends on the rows of their domain alone, neither on their order nor on other domains.
+    The rows of a domain fall into as many parts as come closest to ``support`` rows each: exactly that many where it
+    divides them; rows left over are spread over the parts, and a domain of fewer rows is one part. Without it, parts
+    have 1,024 rows at most. Which rows go together depends on the rows of their domain alone, neither on their order
+    nor on other domains.
     """
     domains = np.zeros(len(rows), np.int64) if domains is None else domains
     in_order = np.lexsort((rows, domains))
     found = []
     for own in np.split(in_order, np.flatnonzero(np.diff(domains[in_order])) + 1):
         shuffled = np.random.default_rng(_ORDER).permutation(own)
-        found += np.array_split(shuffled, -(-len(own) // _OF_ONE_DOMAIN))
+        found += np.array_split(shuffled, _count_parts(len(own), support))
     return found
+
+
+def _count_parts(rows: int, support: int | None) -> int:
+    if support is None:
+        return -(-rows // _OF_ONE_DOMAIN)
+    return max(1, min(round(rows / support), rows // 2))
 
 
 def _owners(parts: Sequence[Rows], world: int) -> Rows:

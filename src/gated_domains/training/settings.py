@@ -25,7 +25,8 @@ class TrainingSettings(Settings):
     valley of the validation loss, ``mixstyle`` mixes styles in a batch with this probability. ``sampling`` "auto" is
     what the method asks for. A batch of "groups" has ``groups_per_batch`` domains, more where they are too small to
     fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what stands for the domains in training:
-    metadata columns, ``domain``, ``class``; nothing: the domains.
+    metadata columns, ``domain``, ``class``; nothing: the domains. With ``plateau_on`` "loss", the schedule "plateau"
+    waits for a lower validation loss instead of a better score.
     """
 
     epochs: int = Field(default=30, ge=1)
@@ -37,6 +38,7 @@ class TrainingSettings(Settings):
     schedule: Literal["cosine", "constant", "linear", "step", "plateau"] = "cosine"
     decay: float = Field(default=0.96, gt=0, le=1)
     drop_after: int = Field(default=10, ge=1)
+    plateau_on: Literal["score", "loss"] = "score"
     warmup: float = Field(default=0.0, ge=0)
     accumulate: int = Field(default=1, ge=1)
     checkpoint_activations: bool = False

@@ -18,7 +18,7 @@ _BODIES = {
     "densenet121": "DenseNet-121",
     "resnet50": "ResNet-50",
     "resnet18": "ResNet-18 on 8 bands",
-    "distilbert": "DistilBERT",
+    "distilbert-classifier": "DistilBERT",
     "gin": "GIN with virtual node",
     "digits": "the digits network",
 }

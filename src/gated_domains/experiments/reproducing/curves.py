@@ -7,28 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from gated_domains.backbones.finding import evaluating
 from gated_domains.choose import NumBasesCurve, suggest_num_bases
 from gated_domains.choose.many_curves import curves_csv, plot_many, verdict
-from gated_domains.data.batches import place
 from gated_domains.data.errors import DataError
 from gated_domains.data.files import written_whole
 from gated_domains.data.pictures import write_figure
-from gated_domains.data.sampling import InOrder
 from gated_domains.experiments.json_files import read_json, write_json
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe import Recipe
+from gated_domains.experiments.run_features import body_features
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 
 CANDIDATES = range(2, 11)
 VIEWS = ("features", "tsne")
 _ROWS = 1_000  # of the training rows; t-SNE takes a few seconds of so many
-_BATCH = 64
 _FEWEST = 3  # clusterings of a data set: where there are fewer runs, of several samples of each
 KEPT = "curves.json"
 
@@ -93,19 +89,12 @@ class Curves:
         return found
 
 
-@torch.no_grad()
 def features_of(run: RunFolder, runner: Runner, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """What the body of a run makes of a sample of these rows."""
     model = Model.load(run.path)
     chosen = np.sort(np.random.default_rng(0).permutation(rows)[:_ROWS])
-    device = torch.device(runner.device)
     whole = replace(runner.dataset, published=None)  # a sample of training rows has no parts
-    samples = place(whole.take(chosen), model.schema.encoding, device=device)
-    backbone = model.method.backbone.to(device)
-    with evaluating(backbone):
-        batches = samples.input_batches(InOrder(np.arange(len(chosen)), _BATCH))
-        parts = [backbone(inputs.to(device)).features.float().cpu() for inputs in batches]
-    return torch.cat(parts).numpy()
+    return body_features(model, whole.take(chosen), device=runner.device)
 
 
 def _scores(features: NDArray[np.float32], view: str, repeats: int) -> NDArray[np.float64]:
