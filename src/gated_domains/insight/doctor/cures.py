@@ -149,7 +149,8 @@ CURES: dict[str, Cure] = {
         estimator="the test of whether gating helps is a model without gates, ERMClassifier or ERMRegressor: with "
         "constant gates this model is linear, too",
         layer="the test of whether gating helps is a model trained with constant gates",
-        paper="this model is an ensemble with fixed weights: compare it with --methods 'gdu-paper,erm-ensemble,gdu'",
+        paper="the test of whether gating helps is an ensemble without gates, and gates that are fitted to the data: "
+        "gated-domains compare DATA --methods 'gdu-paper,erm-ensemble,gdu'",
     ),
 }
 """By trouble. Settings, parameters and calls that are named here exist: a test asks for each of them."""
