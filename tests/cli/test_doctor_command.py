@@ -66,7 +66,7 @@ def test_a_run_that_a_linear_head_equals_is_a_line_a_finding_and_worth_a_look(ru
     assert lines[0].startswith("ok      dependence on the input: gates depend on the input (")
     assert lines[-3].startswith("look    linear head: a retrained linear head is as good: no significant difference (")
     assert lines[-2].startswith("        -> take the simpler model (--method erm)")
-    assert lines[-1] == "look: frozen gates change nothing measurable; a retrained linear head is as good"
+    assert lines[-1] == "look: frozen gates make no significant difference; a retrained linear head is as good"
     assert "\x1b" not in done.out  # colours are for terminals
 
 
@@ -77,14 +77,14 @@ def test_the_papers_run_is_broken_and_the_pipeline_stops(runs):
     assert f"broken  dependence on the input: {BLIND} (" in done.out
     assert "        -> train with --method gdu, which fits bases, sigma and kappa to the data" in done.out
     assert "fit_bases" not in done.out  # nobody at a shell can call it
-    assert "look    frozen gates: frozen gates change nothing measurable (" in done.out
+    assert "look    frozen gates: frozen gates change nothing (" in done.out
     assert "linear head: " not in done.out
     assert "note: not looked at: a linear head; switched off by --no-control" in done.out
 
 
 def test_what_is_worth_a_look_stops_a_strict_pipeline_alone(runs):
     done = call("doctor", runs["one"].path, "--no-control")
-    verdict = "look: gates cannot depend on the input; frozen gates change nothing measurable"
+    verdict = "look: gates cannot depend on the input; frozen gates change nothing"
     assert (done.code, done.out.splitlines()[-1]) == (0, verdict)
     assert call("doctor", runs["one"].path, "--no-control", "--strict").code == 3
 

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from gated_domains import GatedDomainUnits
 from gated_domains.evaluation.metrics import METRICS
+from gated_domains.insight.doctor.frozen_gates import frozen
 from gated_domains.insight.doctor.linear_head import RIDGES, USUAL_RIDGE, fit_chosen, fit_linear_head
 from gated_domains.insight.doctor.paired import compare_paired, varied
 from gated_domains.insight.doctor.retrained import HELD_OUT, VALIDATION, Scored, beside_linear_head, linear_head
@@ -212,9 +213,22 @@ def test_gates_must_be_better_than_a_linear_head_to_be_ok():
     equal = of(said(0.8, 0.8))
     assert (equal.level, equal.brief) == ("look", "a retrained linear head is as good")
     assert "points (" in equal.says
-    assert "other seeds and domains may differ by more" in equal.says
+    assert "over rows of one seed, not over seeds or domains" in equal.says
     assert equal.value["held out"]["outcome"] == "not significant"
     assert all(found.cure is not None for found in (worse, equal))
+
+
+def test_frozen_gates_are_ok_only_where_freezing_costs_something():
+    worse = frozen([said(0.7, 0.8), said(0.8, 0.8)])
+    assert (worse.level, worse.brief) == ("ok", "the model depends on its gates")
+    better = frozen([said(0.7, 0.8), said(0.8, 0.7)])
+    assert (better.level, better.brief) == ("look", "frozen gates are better on held out")
+    equal = frozen([said(0.8, 0.8)])
+    assert (equal.level, equal.brief) == ("look", "frozen gates make no significant difference")
+    true = np.zeros(1_000, int)
+    one = one_hot((np.arange(1_000) == 5).astype(int))  # one row of a thousand
+    same = frozen([compare_paired("held out", ACCURACY, one, one_hot(true), true)])
+    assert (same.level, same.brief) == ("look", "frozen gates change nothing")
 
 
 def domains(rows: int, seed: int):

@@ -50,8 +50,8 @@ def examine(
         A finding for each thing that was looked at. The layer stays as it is.
     """
     if view is None:
-        found = (*_of_weights(units), of_rows.cost(units, None))
-        return Diagnosis(found, notes=(WITHOUT_ROWS,), of_weights_alone=True)
+        known = (*_of_weights(units), of_rows.cost(units, None))
+        return Diagnosis(known, notes=(WITHOUT_ROWS,), of_weights_alone=True)
     if view.numel() < 2 * view.shape[-1]:
         raise DataError(
             f"gates are examined on rows together, got a view of shape {tuple(view.shape)}; give 2 at least"

@@ -73,7 +73,8 @@ def frozen(parts: Sequence[Paired], *, beta: NDArray[np.float64] | None = None) 
         says = f"the model depends on its gates: worse with frozen ones on {worse}"
     else:
         level = "look"
-        says = f"frozen gates are better on {better}" if better else "frozen gates change nothing measurable"
+        same = "change nothing" if all(part.negligible for part in parts) else "make no significant difference"
+        says = f"frozen gates {f'are better on {better}' if better else same}"
     # Of a model that was trained with gates, freezing tells that it depends on them, not that it could not do without.
     return Finding(
         name="frozen gates", level=level, value=value, says=f"{says} ({numbers})", cures=CURES["frozen gates"]

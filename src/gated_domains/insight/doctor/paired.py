@@ -13,7 +13,7 @@ from gated_domains.evaluation.formulas import FORMULAS
 from gated_domains.evaluation.metrics import Metric
 
 Outcome = Literal["better", "worse", "not significant"]
-OF_ONE_SEED = "95 % intervals over the rows of this one training: other seeds and domains may differ by more"
+OF_ONE_SEED = "95 % intervals over rows of one seed, not over seeds or domains"
 _DRAWS, _FEW_DRAWS, _AT_ONCE = 2_000, 200, 1_000_000
 _ROUNDING = 1e-6  # of a score: less is no difference
 
@@ -40,6 +40,12 @@ class Paired:
         gains = sorted(self.metric.as_gain(end) for end in (self.low, self.high))
         rounding = _ROUNDING * max(abs(self.first), abs(self.second))
         return "better" if gains[0] > rounding else "worse" if gains[1] < -rounding else "not significant"
+
+    @property
+    def negligible(self) -> bool:
+        """Whether the whole interval is within the margin of practical equality, 0.5 points of a score in percent."""
+        margin = self.metric.margin() or _ROUNDING * max(abs(self.first), abs(self.second))
+        return max(abs(self.low), abs(self.high)) <= margin
 
     def describe(self) -> str:
         """In words: ``held out 71.2 against 70.9, +0.3 points (-0.8 to +1.4)``."""
