@@ -25,6 +25,10 @@ from gated_domains.training.material import LARGE_LOOKED_AT, has_large_body
 
 MOST_ROWS = 20_000
 """Rows of each part that the control reads; of a model with a large body, fewer."""
+CONSTANT = (
+    "this model was trained with gates=constant, a control: it predicts with one beta for all rows; findings about "
+    "gates are of those it would have otherwise"
+)
 SWITCHED_OFF = "switched off by --no-control"
 
 
@@ -74,7 +78,8 @@ def _with_data(model: GatedModel, known: TrainedOn, *, control: bool) -> Diagnos
     found = examine(model.units, looked.view, features=looked.features, domains=rows.domains, classes=classes)
     if isinstance(model, GatedRun):
         controls, notes = _controls_of_run(model, known, control=control)
-        return found.joined_by(controls, notes=notes)
+        constant = getattr(model.method.settings, "gates", "learned") == "constant"
+        return found.joined_by(controls, notes=[*([CONSTANT] if constant else []), *notes])
     assert isinstance(model, GatedEstimator)
     if not control:
         return found.joined_by(notes=[f"not looked at: frozen gates, a linear head; {SWITCHED_OFF}"])
