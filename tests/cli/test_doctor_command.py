@@ -58,14 +58,15 @@ def rows(tmp_path: Path) -> Path:
     return tmp_path / "rows.npz"
 
 
-def test_a_healthy_run_is_a_line_a_finding_and_ok(runs):
+def test_a_run_that_a_linear_head_equals_is_a_line_a_finding_and_worth_a_look(runs):
     done = call("doctor", runs["gdu"].path)
     assert done.code == 0, done
     title, *lines = done.out.splitlines()
     assert title == f"GDU, {runs['gdu'].path}"
     assert lines[0].startswith("ok      dependence on the input: gates depend on the input (")
-    assert lines[-2].startswith("ok      linear head: ")
-    assert lines[-1] == "ok"
+    assert lines[-3].startswith("look    linear head: a retrained linear head is as good: no significant difference (")
+    assert lines[-2].startswith("        -> take the simpler model (--method erm)")
+    assert lines[-1] == "look: frozen gates make no significant difference; a retrained linear head is as good"
     assert "\x1b" not in done.out  # colours are for terminals
 
 
@@ -74,17 +75,18 @@ def test_the_papers_run_is_broken_and_the_pipeline_stops(runs):
     assert done.code == 3, done
     assert done.out.splitlines()[-1] == f"broken: {BLIND}"
     assert f"broken  dependence on the input: {BLIND} (" in done.out
-    assert "        -> call fit_bases with kappa=None" in done.out
-    assert "note: gdu-paper takes bases and kappa from no data" in done.out
+    assert "        -> train with --method gdu, which fits bases, sigma and kappa to the data" in done.out
+    assert "fit_bases" not in done.out  # nobody at a shell can call it
+    assert "look    frozen gates: frozen gates " in done.out
     assert "linear head: " not in done.out
-    assert "note: not looked at: a linear head beside it; it was switched off" in done.out
+    assert "note: not looked at: a linear head; switched off by --no-control" in done.out
 
 
 def test_what_is_worth_a_look_stops_a_strict_pipeline_alone(runs):
     done = call("doctor", runs["one"].path, "--no-control")
-    assert (done.code, done.out.splitlines()[-1]) == (0, "look: gates cannot depend on the input")
+    verdict = "look: gates cannot depend on the input; frozen gates change nothing"
+    assert (done.code, done.out.splitlines()[-1]) == (0, verdict)
     assert call("doctor", runs["one"].path, "--no-control", "--strict").code == 3
-    assert call("doctor", runs["gdu"].path, "--no-control", "--strict").code == 0
 
 
 @pytest.mark.parametrize(("name", "code"), [("gdu", 0), ("paper", 3)])
@@ -94,7 +96,7 @@ def test_json_is_all_of_it_and_nothing_else_goes_to_standard_output(runs, name, 
     said = json.loads(done.out)
     assert set(said) == {"model", "label", "level", "verdict", "of_weights_alone", "findings", "notes"}
     assert said["model"] == str(runs[name].path)
-    assert said["level"] == ("broken" if code else "ok")
+    assert said["level"] == ("broken" if code else "look")
     findings = {finding["name"]: finding for finding in said["findings"]}
     assert set(findings["linear head"]["value"]) == {"metric", "ridge", "trained_rows", "validation", "held out"}
     assert findings["dependence on the input"]["value"]["information"] >= 0
@@ -110,7 +112,7 @@ def test_a_run_without_its_data_says_what_was_not_looked_at(runs, folder, tmp_pa
         assert done.out.splitlines()[-1] == "ok as far as weights alone tell"
         assert "note: without rows these were not looked at: " in done.out
         assert "clinic.csv" in done.out
-        assert call("doctor", runs["gdu"].path, "--data", away).out.splitlines()[-1] == "ok"
+        assert "linear head: " in call("doctor", runs["gdu"].path, "--data", away).out
     finally:
         away.rename(clinic)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,16 +17,22 @@ import torch
 import oracles
 from gated_domains import GatedDomainUnits, examine
 from gated_domains.common.health import GateWarning
+from gated_domains.data.errors import DataError
+from gated_domains.estimators import GDUClassifier
+from gated_domains.experiments.recipe import methods_written
 from gated_domains.insight.doctor import Diagnosis, Finding, of_bases
+from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.measures import (
     effective_bases,
     entropy_share,
     gram_of,
     information_share,
+    input_information,
     look,
     matched_kappa,
     spread_of_bases,
 )
+from gated_domains.insight.doctor.of_labels import explained, mutual_information
 from gated_domains.layer import penalties
 from gated_domains.layer.gates import CosineGate, MMDGate, ProjectionGate
 
@@ -300,18 +309,127 @@ def test_a_projection_whose_scale_alone_depends_on_the_input_is_broken():
     assert found["gate entropy"].cure == finding.cure  # there is no kappa to be raised
 
 
-def test_coverage_is_off_unfitted_good_or_stale(rows):
-    assert examine(fitted(rows, coverage=False), rows)["coverage"].says == "switched off"
-    never = examine(GatedDomainUnits(WIDTH, 2), rows)["coverage"]
+def test_familiarity_is_unfitted_good_or_out_of_date(rows):
+    never = examine(GatedDomainUnits(WIDTH, 2, coverage=True), rows)["familiarity"]
     assert (never.level, "fit_coverage" in never.cure) == ("look", True)
+    assert examine(GatedDomainUnits(WIDTH, 2, coverage=False), rows)["familiarity"].level == "ok"  # it has no effect
+    for covers, words in ((True, "deviations are multiplied by it"), (False, "it is reported and multiplies nothing")):
+        head = fitted(rows, coverage=covers)
+        good = examine(head, rows)["familiarity"]
+        assert (good.level, words in good.says) == ("ok", True)
+        familiar = head.familiarity(rows).detach()
+        assert good.value["familiar"] == pytest.approx(float((familiar > 0).float().mean()))
+        assert good.value["mean"] == pytest.approx(float(familiar.mean()), rel=1e-5)
+        stale = examine(head, rows + 10)["familiarity"]
+        assert (stale.level, stale.brief) == ("look", "rows of the training domains count as unfamiliar")
+
+
+# -- domain or class ---------------------------------------------------------------------------------------------------
+
+
+def slow_information(beta: list[list[float]], labels: list[int]) -> float:
+    """sum_l p(l) sum_j p(j | l) log(p(j | l) / p(j))"""
+    rows, bases = len(beta), len(beta[0])
+    overall = [sum(row[j] for row in beta) / rows for j in range(bases)]
+    found = 0.0
+    for label in set(labels):
+        own = [row for row, other in zip(beta, labels, strict=True) if other == label]
+        for j in range(bases):
+            of_label = sum(row[j] for row in own) / len(own)
+            found += len(own) / rows * of_label * math.log(of_label / overall[j])
+    return found
+
+
+def test_the_information_of_gates_on_labels_is_what_a_loop_says():
+    beta, labels = torch.randn(60, 4).double().softmax(-1), torch.randint(3, (60,))
+    assert mutual_information(beta, labels) == pytest.approx(slow_information(beta.tolist(), labels.tolist()))
+    assert mutual_information(beta, 2 * labels) == pytest.approx(
+        mutual_information(beta, labels)
+    )  # a label may be unused
+    assert mutual_information(beta, torch.zeros(60).long()) == pytest.approx(0.0, abs=1e-12)
+    assert mutual_information(beta, torch.arange(60)) == pytest.approx(input_information(beta))  # all there is to tell
+    assert mutual_information(torch.eye(3).double().repeat(4, 1), torch.arange(12) % 3) == pytest.approx(math.log(3))
+
+
+def test_labels_that_mean_nothing_explain_nothing_however_few_the_rows():
+    """The plain estimate is far above 0 for 20 rows of 10 groups; permutations take that off."""
+    plain, shares, small = [], [], 0
+    for seed in range(60):
+        generator = torch.Generator().manual_seed(seed)
+        beta = (2 * torch.randn(20, 4, generator=generator)).double().softmax(-1)
+        found = explained(beta, torch.randint(10, (20,), generator=generator), whole=input_information(beta), seed=seed)
+        plain.append(found.information / input_information(beta))
+        shares.append(found.share)
+        small += found.p_value <= 0.05
+    assert float(np.mean(plain)) > 0.3
+    assert float(np.mean(shares)) < 0.05  # not 0: a share is not below 0
+    assert small <= 8  # 3 are expected; 9 or more have probability 0.2 %
+
+
+def test_gates_that_follow_the_class_are_worth_a_look_and_those_that_follow_the_domain_are_not(rows):
+    head, group = fitted(rows), torch.arange(240) % GROUPS
+    other = torch.arange(240) // GROUPS % 2
+    good = examine(head, rows, domains=group, classes=other)["domain or class"]
+    assert (good.level, good.cure) == ("ok", None)
+    assert good.value["domain"]["share"] > 0.9
+    assert good.value["class"]["share"] < 0.05
+    bad = examine(head, rows, domains=[f"site {number}" for number in other], classes=group.numpy())["domain or class"]
+    assert (bad.level, bad.brief) == ("look", "gates follow the class more than the domain")
+    assert bad.value["class"] == good.value["domain"]
+    assert "raw input" in bad.cure
+    without = examine(head, rows, domains=group)["domain or class"]
+    assert (without.level, "class" in without.value) == ("ok", False)
+
+
+def test_where_there_is_nothing_to_follow_there_is_no_such_finding(rows):
+    names = [finding.name for finding in examine(fitted(rows), rows, domains=[0] * 240, classes=[0] * 240).findings]
+    assert "domain or class" not in names
+    one = examine(fitted(rows, num_bases=1), rows, domains=torch.arange(240) % 2)
+    assert "domain or class" not in [finding.name for finding in one.findings]
+    with pytest.raises(DataError, match="domains must have a label for each of 240 rows, got 3"):
+        examine(fitted(rows), rows, domains=[0, 1, 2])
+
+
+def test_labels_follow_their_rows_where_only_some_are_looked_at():
+    group = torch.arange(3_000) % GROUPS
+    many = (8 * torch.eye(GROUPS, WIDTH)[group] + torch.randn(3_000, WIDTH)).float()
+    found = examine(fitted(many), many, domains=group, seed=1)["domain or class"]
+    assert found.value["domain"]["share"] > 0.9
+
+
+# -- cures can be carried out where the model was made -----------------------------------------------------------------
+
+NUMBERS = {"fewer": 3, "kappa": 12.5, "typical": 2.25}
+
+
+@pytest.mark.parametrize("trouble", CURES)
+def test_a_cure_names_settings_parameters_and_calls_that_exist(trouble):
+    cure = CURES[trouble].given(**NUMBERS)
+    for text in (cure.run, cure.paper):
+        for method in re.findall(r"[a-z-]+\[[^]]*\]|(?<=--method )[a-z-]+", text):
+            (chosen,) = methods_written(method)
+            assert chosen.name in ("gdu", "gdu-paper", "erm")
+        for methods in re.findall(r"--methods '([^']*)'", text):
+            assert len(methods_written(methods)) == 3
+        assert not re.search(r"fit_|GDUClassifier|ProjectionGate", text), text
+    for name, value in re.findall(r"\b(\w+)=('\w+'|[\d.]*\d|True|False)", cure.estimator):
+        GDUClassifier().set_params(**{name: ast.literal_eval(value)})
+    assert "fit_" not in cure.estimator
+    for call in re.findall(r"fit_\w+|parameter_groups|num_bases|lambda_orth|orthogonality_target", cure.layer):
+        known = hasattr(GatedDomainUnits, call) or call in inspect.signature(GatedDomainUnits).parameters
+        assert known, call
+    assert not re.search(r"--method|gdu\[", cure.layer), cure.layer
+
+
+def test_one_finding_has_a_cure_for_each_origin(rows):
     head = fitted(rows)
-    good = examine(head, rows)["coverage"]
-    assert good.level == "ok"
-    familiar = head.familiarity(rows).detach()
-    assert good.value["covered"] == pytest.approx(float((familiar > 0).float().mean()))
-    assert good.value["mean"] == pytest.approx(float(familiar.mean()), rel=1e-5)
-    stale = examine(head, rows + 10)["coverage"]
-    assert (stale.level, stale.brief) == ("look", "familiar rows are not covered")
+    bases = head.bases.detach().clone()
+    bases[1] = bases[1, :1] + 1e-4 * bases[1]
+    found = examine(changed(head, bases=bases))
+    assert "fit_bases" in found["collapsed bases"].cure
+    assert "'gdu[num_bases=2]'" in found.of("run")["collapsed bases"].cure
+    assert "gdu-paper[lambda_orth=0]" in found.of("paper")["collapsed bases"].cure
+    assert "fit with num_bases=2" in found.of("estimator").as_json()["findings"][1]["cure"]
 
 
 class Round(NamedTuple):
@@ -418,7 +536,7 @@ def test_health_and_doctor_agree_on_thresholds(rows):
     with pytest.warns(GateWarning, match="do not depend on the input"):
         head.fit_bases(rows, kappa=1e-3)
     assert examine(head, rows)["dependence on the input"].says == head.health(rows).findings()[0].partition("; ")[0]
-    assert of_bases.dead(head.health(rows)).level == "ok"
+    assert of_bases.dead(head.health(rows), head.num_bases).level == "ok"
 
 
 @pytest.mark.skipif(not PACS.is_file(), reason="needs ../shared/data/pacs_efflite0_feats.npz")

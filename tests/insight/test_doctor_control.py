@@ -1,4 +1,4 @@
-"""The linear head beside a gated model is the optimum, and a difference is told apart exactly where there is one."""
+"""The linear head is the optimum, and a difference is significant exactly where there is one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from gated_domains import GatedDomainUnits
 from gated_domains.evaluation.metrics import METRICS
-from gated_domains.insight.doctor.control import beside, finding, varied
+from gated_domains.insight.doctor.frozen_gates import frozen
 from gated_domains.insight.doctor.linear_head import RIDGES, USUAL_RIDGE, fit_chosen, fit_linear_head
-from gated_domains.insight.doctor.retrained import HELD_OUT, VALIDATION, Scored, beside_linear_head
+from gated_domains.insight.doctor.paired import compare_paired, varied
+from gated_domains.insight.doctor.retrained import HELD_OUT, VALIDATION, Scored, beside_linear_head, linear_head
 
 ACCURACY, RMSE = METRICS["accuracy"], METRICS["rmse"]
 
@@ -101,11 +102,11 @@ def test_the_ridge_is_the_one_with_the_lowest_validation_loss():
 
 def test_the_difference_is_gated_minus_linear_on_the_same_rows():
     true = np.array([0, 1, 1, 0, 1] * 20)
-    found = beside("held out", ACCURACY, one_hot(true), one_hot(np.zeros(100, int)), true)
-    assert (found.gated, found.linear, found.difference, found.rows) == (1.0, 0.4, 0.6, 100)
+    found = compare_paired("held out", ACCURACY, one_hot(true), one_hot(np.zeros(100, int)), true)
+    assert (found.first, found.second, found.difference, found.rows) == (1.0, 0.4, 0.6, 100)
     assert found.low < 0.6 < found.high
     assert found.outcome == "better"
-    assert beside("held out", ACCURACY, one_hot(true), one_hot(true), true).outcome == "not told apart"
+    assert compare_paired("held out", ACCURACY, one_hot(true), one_hot(true), true).outcome == "not significant"
 
 
 @pytest.mark.parametrize("values", ["few", "many"])
@@ -115,14 +116,14 @@ def test_the_interval_is_as_wide_as_the_spread_of_a_mean_says(values):
     true = rng.normal(0, 1, 400) if values == "many" else rng.integers(2, size=400)
     if values == "few":
         one, other = (np.where(rng.random(400) < share, true, 1 - true) for share in (0.8, 0.7))
-        found = beside("a", ACCURACY, one_hot(one), one_hot(other), true)
+        found = compare_paired("a", ACCURACY, one_hot(one), one_hot(other), true)
         spread = np.std((one == true).astype(float) - (other == true)) / 20
         assert found.high - found.low == pytest.approx(2 * 1.96 * spread, rel=0.1)
     else:
         one, other = true + rng.normal(0, 1, 400), true + rng.normal(0, 1, 400)
-        found = beside("a", RMSE, one[:, None], other[:, None], true)
+        found = compare_paired("a", RMSE, one[:, None], other[:, None], true)
         # d sqrt(m) = dm / (2 sqrt(m))
-        terms = (one - true) ** 2 / (2 * found.gated) - (other - true) ** 2 / (2 * found.linear)
+        terms = (one - true) ** 2 / (2 * found.first) - (other - true) ** 2 / (2 * found.second)
         assert found.high - found.low == pytest.approx(2 * 1.96 * terms.std() / 20, rel=0.1)
 
 
@@ -131,7 +132,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     for run in range(runs):
         true = rng.integers(2, size=250)
         one, other = (np.where(rng.random(250) < share, true, 1 - true) for share in (0.80, 0.72))
-        found = beside("a", ACCURACY, one_hot(one), one_hot(other), true, seed=run)
+        found = compare_paired("a", ACCURACY, one_hot(one), one_hot(other), true, seed=run)
         covered += found.low <= 0.08 <= found.high
     assert binom.cdf(covered, runs, 0.95) > 1e-3, covered
 
@@ -141,7 +142,7 @@ def test_without_a_difference_a_false_one_is_told_as_rarely_as_it_says():
     for run in range(runs):
         true = rng.integers(2, size=250)
         one, other = (np.where(rng.random(250) < 0.75, true, 1 - true) for _ in range(2))
-        told += beside("a", ACCURACY, one_hot(one), one_hot(other), true, seed=run).outcome != "not told apart"
+        told += compare_paired("a", ACCURACY, one_hot(one), one_hot(other), true, seed=run).outcome != "not significant"
     assert binom.sf(told - 1, runs, 0.05) > 1e-3, told
 
 
@@ -149,18 +150,35 @@ def test_rows_are_redrawn_within_their_groups():
     true = np.zeros(200, int)
     groups = np.repeat([0, 1], 100)
     linear = one_hot(np.where(groups == 0, 1, 0))  # wrong in the whole of one group
-    within = beside("a", ACCURACY, one_hot(true), linear, true, groups=groups)
+    within = compare_paired("a", ACCURACY, one_hot(true), linear, true, within=groups)
     assert (within.low, within.high) == (0.5, 0.5)
-    across = beside("a", ACCURACY, one_hot(true), linear, true)
+    across = compare_paired("a", ACCURACY, one_hot(true), linear, true)
     assert across.low < 0.45 < 0.55 < across.high
+
+
+def test_rows_of_a_patient_are_redrawn_together():
+    """40 patients of 10 rows each: the interval is that of 40 numbers, not of 400."""
+    rng = np.random.default_rng(0)
+    patient = np.repeat(np.arange(40), 10)
+    true = np.zeros(400, int)
+    right = rng.random(40) < 0.7
+    for metric in ("accuracy", "log_loss"):
+        found = [
+            compare_paired(
+                "a", METRICS[metric], one_hot(true), one_hot(np.where(right[patient], 0, 1)), true, together=of
+            )
+            for of in (np.array([f"p{number}" for number in patient]), None)
+        ]
+        ratio = (found[0].high - found[0].low) / (found[1].high - found[1].low)
+        assert ratio == pytest.approx(np.sqrt(10), rel=0.25), metric
 
 
 def test_a_smaller_error_is_the_better_one():
     rng = np.random.default_rng(0)
     true = rng.normal(0, 1, 300)
     near, far = (true + rng.normal(0, noise, 300) for noise in (0.1, 1.0))
-    assert beside("a", RMSE, near[:, None], far[:, None], true).outcome == "better"
-    worse = beside("a", RMSE, far[:, None], near[:, None], true)
+    assert compare_paired("a", RMSE, near[:, None], far[:, None], true).outcome == "better"
+    worse = compare_paired("a", RMSE, far[:, None], near[:, None], true)
     assert (worse.outcome, worse.difference > 0) == ("worse", True)
 
 
@@ -168,8 +186,8 @@ def test_labels_are_scored_by_their_own_metric():
     rng = np.random.default_rng(0)
     true = rng.integers(2, size=(80, 2)).astype(float)
     true[:10, 0] = np.nan
-    found = beside("a", METRICS["mean_average_precision"], np.nan_to_num(true), rng.random((80, 2)), true)
-    assert (found.gated, found.outcome) == (1.0, "better")
+    found = compare_paired("a", METRICS["mean_average_precision"], np.nan_to_num(true), rng.random((80, 2)), true)
+    assert (found.first, found.outcome) == (1.0, "better")
     assert varied(true)
     assert not varied(np.ones((5, 2)))
 
@@ -181,20 +199,36 @@ def said(share_gated: float, share_linear: float, rows: int = 2_000):
     rng = np.random.default_rng(0)
     true = rng.integers(2, size=rows)
     one, other = (np.where(rng.random(rows) < share, true, 1 - true) for share in (share_gated, share_linear))
-    return beside("held out", ACCURACY, one_hot(one), one_hot(other), true)
+    return compare_paired("held out", ACCURACY, one_hot(one), one_hot(other), true)
 
 
-def test_a_worse_model_is_worth_a_look_and_a_better_or_equal_one_is_ok():
-    worse = finding([said(0.7, 0.8), said(0.8, 0.7)], how="so")
+def test_gates_must_be_better_than_a_linear_head_to_be_ok():
+    def of(*parts):
+        return linear_head(list(parts), how="so", about={})
+
+    worse = of(said(0.7, 0.8), said(0.8, 0.7))
     assert (worse.level, worse.brief) == ("look", "a retrained linear head is better on held out")
-    assert worse.cure is not None
-    better = finding([said(0.8, 0.7)], how="so")
-    assert (better.level, better.brief) == ("ok", "better than a retrained linear head on held out")
-    equal = finding([said(0.8, 0.8)], how="so")
-    assert equal.level == "ok"
-    assert equal.says.startswith("not told apart: gates bring no more than a retrained linear head here (accuracy: ")
+    better = of(said(0.8, 0.7))
+    assert (better.level, better.brief, better.cure) == ("ok", "better than a retrained linear head on held out", None)
+    equal = of(said(0.8, 0.8))
+    assert (equal.level, equal.brief) == ("look", "a retrained linear head is as good")
     assert "points (" in equal.says
-    assert equal.value["held out"]["outcome"] == "not told apart"
+    assert "over rows of one seed, not over seeds or domains" in equal.says
+    assert equal.value["held out"]["outcome"] == "not significant"
+    assert all(found.cure is not None for found in (worse, equal))
+
+
+def test_frozen_gates_are_ok_only_where_freezing_costs_something():
+    worse = frozen([said(0.7, 0.8), said(0.8, 0.8)])
+    assert (worse.level, worse.brief) == ("ok", "the model depends on its gates")
+    better = frozen([said(0.7, 0.8), said(0.8, 0.7)])
+    assert (better.level, better.brief) == ("look", "frozen gates are better on held out")
+    equal = frozen([said(0.8, 0.8)])
+    assert (equal.level, equal.brief) == ("look", "frozen gates make no significant difference")
+    true = np.zeros(1_000, int)
+    one = one_hot((np.arange(1_000) == 5).astype(int))  # one row of a thousand
+    same = frozen([compare_paired("held out", ACCURACY, one, one_hot(true), true)])
+    assert (same.level, same.brief) == ("look", "frozen gates change nothing")
 
 
 def domains(rows: int, seed: int):
@@ -230,7 +264,7 @@ def parts(head: GatedDomainUnits, *, of=domains) -> dict[str, Scored]:
     return found
 
 
-def test_gates_that_are_truly_better_are_told_apart():
+def test_gates_that_are_truly_better_are_found_to_be():
     x, y = domains(400, 0)
     found = beside_linear_head(x, y, parts(trained(x, y)), task="classes")
     assert found.says.startswith("better than a retrained linear head on validation and held out")
@@ -238,15 +272,14 @@ def test_gates_that_are_truly_better_are_told_apart():
     assert found.value["trained_rows"] == 400
 
 
-def test_gates_that_are_not_are_not():
+def test_gates_that_bring_nothing_are_worth_a_look():
     def alike(rows: int, seed: int):
         x, _ = domains(rows, seed)
         return x, (x[:, 0].numpy() + np.random.default_rng(seed + 10).normal(0, 0.3, rows) > 0).astype(np.int64)
 
     x, y = alike(400, 0)
     found = beside_linear_head(x, y, parts(trained(x, y), of=alike), task="classes")
-    assert found.brief == "not told apart"
-    assert found.level == "ok"
+    assert (found.level, found.brief) == ("look", "a retrained linear head is as good")
 
 
 def test_without_validation_rows_the_ridge_is_the_usual_one():

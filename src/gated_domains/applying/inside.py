@@ -267,6 +267,7 @@ def _as_new(dataset: DomainDataset) -> NewData:
         targets=dataset.targets,
         domains=dataset.domains,
         domain_names=dataset.domain_names,
+        metadata=dataset.metadata,
         notes=dataset.notes,
     )
 

@@ -1,4 +1,4 @@
-"""An estimator beside a linear one, both fitted anew without some of the rows, and asked about those."""
+"""An estimator, the same with frozen gates and a linear one, refitted without some of the rows and scored on those."""
 
 from __future__ import annotations
 
@@ -20,45 +20,64 @@ from gated_domains.estimators import ERMClassifier, ERMRegressor
 from gated_domains.estimators.classification import NetworkClassifier
 from gated_domains.estimators.estimator import NetworkEstimator
 from gated_domains.evaluation.metrics import metric_for
-from gated_domains.insight.doctor.control import beside, finding
 from gated_domains.insight.doctor.findings import Finding
+from gated_domains.insight.doctor.frozen_gates import frozen, frozen_gates
+from gated_domains.insight.doctor.paired import compare_paired
+from gated_domains.insight.doctor.retrained import linear_head
 
 FOLDS, MOST_PARTS = 5, 10
 _LONG = 20_000  # cells of a table from which on a person is told that it takes a while
 
 
-def beside_refitted(model: GatedEstimator, data: NewData) -> tuple[Finding | None, str | None]:
-    """The finding, or None and why there is none.
+def refitted_controls(model: GatedEstimator, data: NewData) -> tuple[list[Finding], str | None]:
+    """The findings *frozen gates* and *linear head*, or none and why.
 
     Each known domain is left out in turn (ten groups of whole domains where there are more), or a fifth of the rows
     where domains are not known. A clone of the estimator and an ``ERMClassifier`` (``ERMRegressor``) of its settings
-    learn from the rest. All rows left out are scored together; rows are redrawn within domains.
+    learn from the rest; gates are frozen at their mean over it. All rows left out are scored together; rows are redrawn
+    within domains.
     """
     estimator = model.estimator
     if getattr(estimator, "outputs_", 1) > 1 or data.targets is None:
-        return None, "it predicts several numbers a row, and a file has one target"
+        return [], "it predicts several numbers a row, and a file has one target"
     x, y = model.table(data), _named(estimator, data)
     parts = _left_out(data)
-    said = np.zeros((2, len(y), 1 if _of_numbers(estimator) else len(_classes(estimator))))
+    said = np.zeros((3, len(y), 1 if _of_numbers(estimator) else len(_classes(estimator))))
     asked = np.zeros(len(y), bool)
-    with _quietly(), progress_if(len(y) * x.shape[1] > _LONG, "fitting both anew", len(np.unique(parts))) as advance:
+    with _quietly(), progress_if(len(y) * x.shape[1] > _LONG, "refitting both", len(np.unique(parts))) as advance:
         for part in np.unique(parts):
             out = parts == part
             if isinstance(estimator, NetworkClassifier) and len(np.unique(y[~out])) < 2:
                 continue  # what is left is of one class, and nothing can be learned from it
             domains = None if data.domains is None else data.domains[~out]
-            for place, kind in enumerate((_again(estimator), _linear(estimator))):
-                fitted = kind.fit(x[~out], y[~out], sample_domain=domains)
-                said[place, out] = _output(fitted, x[out], estimator)
+            gated, linear = (
+                kind.fit(x[~out], y[~out], sample_domain=domains) for kind in (_again(estimator), _linear(estimator))
+            )
+            said[0, out], said[1, out] = (_output(fitted, x[out], estimator) for fitted in (gated, linear))
+            with frozen_gates(gated.network_.units, gated.gates(x[~out])):
+                said[2, out] = _output(gated, x[out], estimator)
             asked |= out
             advance(1)
     if not asked.any():
-        return None, "without any of its domains there is one class only"
+        return [], "without any of its domains there is one class only"
     groups = parts if data.domains is None else data.domains
     name = "left-out rows" if data.domains is None else "left-out domains"
-    one = beside(name, metric_for(data.task), said[0, asked], said[1, asked], data.targets[asked], groups=groups[asked])
-    how = f"both fitted anew {len(np.unique(parts[asked]))} times, alpha {estimator.alpha:g}"
-    return finding([one], how=how, about={"alpha": estimator.alpha}), None
+    against_linear, against_plain = (
+        compare_paired(
+            name,
+            metric_for(data.task),
+            said[first, asked],
+            said[second, asked],
+            data.targets[asked],
+            within=groups[asked],
+        )
+        for first, second in ((0, 1), (2, 0))
+    )
+    how = f"both refitted {len(np.unique(parts[asked]))} times, alpha {estimator.alpha:g}"
+    return [
+        frozen([against_plain]),
+        linear_head([against_linear], how=how, about={"alpha": estimator.alpha}),
+    ], None
 
 
 def _left_out(data: NewData) -> NDArray[np.int64]:

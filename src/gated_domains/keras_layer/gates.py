@@ -49,7 +49,10 @@ class SoftmaxGate(Gate):
 
 @registered
 class CosineGate(SoftmaxGate):
-    """``H = cross / sqrt(self_product * ||mu_j||^2)``: the angle between a sample and a basis."""
+    """``H = cross / sqrt(self_product * ||mu_j||^2)``: the cosine of the angle between a sample and a basis.
+
+    A sample far from every basis gets uniform weights.
+    """
 
     def similarity(self, products: InnerProducts) -> Annotated[Array, "*batch bases"]:
         lengths = ops.expand_dims(products.self_product, -1) * products.norms
@@ -58,7 +61,13 @@ class CosineGate(SoftmaxGate):
 
 @registered
 class MMDGate(SoftmaxGate):
-    """``H = -(self_product - 2 cross + ||mu_j||^2)``: minus the squared distance, so the nearer basis weighs more."""
+    """``H = -(self_product - 2 cross + ||mu_j||^2)``: minus the squared distance, so the nearer basis weighs more.
+
+    Where unfamiliar samples go: far from every basis cross is 0 and ``H = -1 - ||mu_j||^2`` for a Gaussian kernel, so
+    that ``beta = softmax_j(-kappa ||mu_j||^2)``. That is not neutral: most weight goes to the basis with the smallest
+    ``||mu_j||^2``, the one whose vectors are spread out most, whatever the sample is. A ``CosineGate`` gives such a
+    sample uniform weights.
+    """
 
     def similarity(self, products: InnerProducts) -> Annotated[Array, "*batch bases"]:
         return 2 * products.cross - ops.expand_dims(products.self_product, -1) - products.norms

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from gated_domains.insight.doctor.cures import Cure, Origin
+
 Level = Literal["ok", "look", "broken"]
 LEVELS: tuple[Level, ...] = ("ok", "look", "broken")
 """From good to bad: nothing to do, worth a look, does not do what it is there for."""
@@ -17,13 +19,19 @@ _WIDTH = max(map(len, LEVELS))
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. ``value`` holds the numbers by name, ``cure`` what helps where something does."""
+    """One thing that was looked at. ``value`` holds the numbers by name, ``cures`` what helps, by origin."""
 
     name: str
     level: Level
     value: Mapping[str, Any]
     says: str
-    cure: str | None = None
+    cures: Cure | None = None
+    origin: Origin = "layer"
+
+    @property
+    def cure(self) -> str | None:
+        """What helps where the model was made; None where nothing has to be done."""
+        return None if self.cures is None else self.cures.at(self.origin)
 
     @property
     def brief(self) -> str:
@@ -74,6 +82,10 @@ class Diagnosis:
     def joined_by(self, findings: Iterable[Finding] = (), *, notes: Iterable[str] = ()) -> Diagnosis:
         """With more findings and notes at its end."""
         return replace(self, findings=(*self.findings, *findings), notes=(*self.notes, *notes))
+
+    def of(self, origin: Origin) -> Diagnosis:
+        """The same, with cures that can be carried out there."""
+        return replace(self, findings=tuple(replace(finding, origin=origin) for finding in self.findings))
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain JSON."""

@@ -63,8 +63,13 @@ def information_share(beta: Float[Tensor, "rows bases"]) -> float:
     """
     if beta.shape[1] < 2:
         return 0.0
-    told = float(torch.special.entr(beta.mean(0)).sum()) / math.log(beta.shape[1]) - entropy_share(beta)
-    return max(0.0, told)
+    return input_information(beta) / math.log(beta.shape[1])
+
+
+def input_information(beta: Float[Tensor, "rows bases"]) -> float:
+    """``I(J; X) = H(mean_i beta_i) - mean_i H(beta_i)``, in nats."""
+    entropy = torch.special.entr
+    return max(0.0, float(entropy(beta.mean(0)).sum() - entropy(beta).sum(1).mean()))
 
 
 def effective_bases(beta: Float[Tensor, "rows bases"]) -> float:

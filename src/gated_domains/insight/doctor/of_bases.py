@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gated_domains.common.health import DOUBLED, GateHealth
+from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import gram_of, health_of_bases, spread_of_bases
 from gated_domains.layer import penalties
@@ -18,13 +19,14 @@ POINT = 0.01
 """Of the spread of all vectors: below, those of a basis are one."""
 
 
-def dead(health: GateHealth) -> Finding:
+def dead(health: GateHealth, num_bases: int) -> Finding:
     """Bases that no row gives weight to."""
     trouble = health.troubles().get("dead")
     value = {"dead": list(health.dead)}
     if trouble is None:
         return Finding(name="dead bases", level="ok", value=value, says="none: every basis has weight somewhere")
-    return Finding(name="dead bases", level="look", value=value, says=trouble.says, cure=trouble.cure)
+    cures = CURES["dead bases"].given(fewer=_fewer(num_bases, len(health.dead)))
+    return Finding(name="dead bases", level="look", value=value, says=trouble.says, cures=cures)
 
 
 def duplicates(units: GatedDomainUnits) -> Finding:
@@ -41,9 +43,11 @@ def duplicates(units: GatedDomainUnits) -> Finding:
             level="broken",
             value=value,
             says=f"all {count} bases are one (cosine above {DOUBLED})",
-            cure="start them from data (fit_bases), with a smaller sigma where it is large",
+            cures=CURES["all bases alike"],
         )
-    return Finding(name="duplicate bases", level="look", value=value, says=trouble.says, cure=trouble.cure)
+    copies = {later for _, later in health.doubled}
+    cures = CURES["duplicate bases"].given(fewer=_fewer(count, len(copies)))
+    return Finding(name="duplicate bases", level="look", value=value, says=trouble.says, cures=cures)
 
 
 def collapsed(units: GatedDomainUnits) -> Finding:
@@ -61,8 +65,7 @@ def collapsed(units: GatedDomainUnits) -> Finding:
         level="look",
         value=value,
         says=f"bases {points} have collapsed to a point ({numbers})",
-        cure="start them from data (fit_bases); an orthogonality penalty towards the identity pulls vectors together: "
-        "leave its target at 'diagonal'",
+        cures=CURES["collapsed bases"].given(fewer=_fewer(units.num_bases, len(points))),
     )
 
 
@@ -85,7 +88,7 @@ def orthogonality(units: GatedDomainUnits) -> Finding:
         level="look",
         value=value,
         says=f"bases overlap, and this projection takes them for orthogonal ({numbers}; ||mu||^2 {smallest:.2g})",
-        cure="take ProjectionGate(ridge=1e-3), which needs no orthogonality, or raise lambda_orth",
+        cures=CURES["overlapping bases"],
     )
 
 
@@ -105,6 +108,11 @@ def history(units: GatedDomainUnits) -> Finding | None:
         value={"num_bases": units.num_bases, **total, "rounds": rounds},
         says=f"{units.num_bases} bases after {len(rounds)} rounds ({done}; {' -> '.join(map(str, steps))}){moving}",
     )
+
+
+def _fewer(num_bases: int, without: int) -> int:
+    """How many bases are left, two at least: one would be a linear head."""
+    return max(2, num_bases - without)
 
 
 def _as_mapping(record: Any) -> dict[str, Any]:

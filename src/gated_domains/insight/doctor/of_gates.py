@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gated_domains.common.health import WAKE_GATES
+import math
+
+from gated_domains.insight.doctor.cures import CURES, Cure
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import (
     MATCHED_ENTROPY,
@@ -35,26 +37,24 @@ def dependence(seen: Seen) -> Finding:
             level="look",
             value=value,
             says="gates cannot depend on the input: one basis has all the weight",
-            cure="use two bases or more (num_bases), or a linear head, which is the same model",
+            cures=CURES["one basis"],
         )
     numbers = f"std of beta {seen.health.beta_std:.2g}; an input tells {100 * told:.2g}% of log M of its basis"
     dead = seen.health.troubles().get("input")
     if dead is not None:
-        return Finding(name=name, level="broken", value=value, says=dead.says, cure=_wake(seen))
+        return Finding(name=name, level="broken", value=value, says=dead.says, cures=_wake(seen))
     if told < NOTHING_TOLD:
         says = f"gates do not depend on the input ({numbers}, below {NOTHING_TOLD:.0%})"
-        return Finding(name=name, level="broken", value=value, says=says, cure=_wake(seen))
+        return Finding(name=name, level="broken", value=value, says=says, cures=_wake(seen))
     if told < LITTLE_TOLD:
         says = f"gates hardly depend on the input ({numbers}, below {LITTLE_TOLD:.0%})"
-        return Finding(name=name, level="look", value=value, says=says, cure=_wake(seen))
+        return Finding(name=name, level="look", value=value, says=says, cures=_wake(seen))
     return Finding(name=name, level="ok", value=value, says=f"gates depend on the input ({numbers})")
 
 
-def _wake(seen: Seen) -> str:
+def _wake(seen: Seen) -> Cure:
     gate = seen.units.gate
-    if isinstance(gate, ProjectionGate) and gate.ridge is None:
-        return "take a gate that bases may overlap for: CosineGate, MMDGate, or ProjectionGate(ridge=1e-3)"
-    return WAKE_GATES
+    return CURES["projection asleep" if isinstance(gate, ProjectionGate) and gate.ridge is None else "gates asleep"]
 
 
 def sharpness(seen: Seen) -> Finding:
@@ -66,14 +66,14 @@ def sharpness(seen: Seen) -> Finding:
     numbers = f"mean entropy {share:.2f} of log M"
     if ONE_HOT <= share <= UNIFORM:
         return Finding(name="gate entropy", level="ok", value=value, says=f"{numbers} (0: one-hot, 1: uniform)")
-    kind, way = ("one-hot", "lower") if share < ONE_HOT else ("uniform", "raise")
-    has_kappa = isinstance(seen.units.gate, SoftmaxGate)
+    kind = "one-hot" if share < ONE_HOT else "uniform"
+    matched = matched_kappa(seen)
     return Finding(
         name="gate entropy",
         level="look",
         value=value,
         says=f"gates are {kind} ({numbers})",
-        cure=f"{way} kappa, or refit it: fit_bases with kappa=None" if has_kappa else _wake(seen),
+        cures=_wake(seen) if matched is None else CURES[f"{kind} gates"].given(kappa=matched),
     )
 
 
@@ -87,7 +87,7 @@ def bases_in_use(seen: Seen) -> Finding:
         level="look" if few else "ok",
         value=value,
         says=f"{'few bases do all the work' if few else 'weight is spread'} (as even as {used:.1f} of {count})",
-        cure="use fewer bases, or start them from data anew (fit_bases)" if few else None,
+        cures=CURES["few bases in use"].given(fewer=max(2, math.ceil(used))) if few else None,
     )
 
 
@@ -111,5 +111,5 @@ def kappa(seen: Seen) -> Finding:
         level="look",
         value=value,
         says=f"kappa is {off:.0f} times too {side} ({now:.3g}, and {beside})",
-        cure="refit it: fit_bases with kappa=None; where the matched one is huge, bases lie far from the data",
+        cures=CURES["kappa"].given(kappa=matched),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gated_domains.common.health import SATURATED
+from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import Seen, width_and_distance
 
@@ -15,7 +17,8 @@ def saturation(seen: Seen) -> Finding:
     value = {"low": health.kernel_low, "high": health.kernel_high}
     trouble = health.troubles().get("kernel")
     if trouble is not None:
-        return Finding(name="kernel saturation", level="broken", value=value, says=trouble.says, cure=trouble.cure)
+        cures = CURES["far from every basis" if health.kernel_high < SATURATED else "near every basis"]
+        return Finding(name="kernel saturation", level="broken", value=value, says=trouble.says, cures=cures)
     return Finding(
         name="kernel saturation",
         level="ok",
@@ -40,5 +43,5 @@ def sigma(seen: Seen) -> Finding:
         level="look",
         value=value,
         says=f"sigma is too {far} ({beside})",
-        cure=f"take half to once the median distance: fit_bases with sigma={typical:.3g}, and kappa=None with it",
+        cures=CURES["sigma"].given(typical=typical),
     )

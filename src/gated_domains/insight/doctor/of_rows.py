@@ -1,4 +1,4 @@
-"""Coverage of familiar rows, and what the head costs beside a linear one."""
+"""Familiarity of rows, and what the head costs beside a linear one."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ import torch
 from torch import Tensor, nn
 
 from gated_domains.backbones.finding import evaluating
+from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import Seen
 from gated_domains.layer.products import residual
 from gated_domains.layer.units import GatedDomainUnits
 
-UNCOVERED = 0.8
-"""The least share of familiar rows that is covered; of training rows coverage covers 0.97 by its making."""
+FAMILIAR = 0.8
+"""The least share of validation rows with a familiarity above 0; of training rows 0.97 have, by its construction."""
 _TIMED_ROWS, _REPEATS = 512, 5
 
 
 @torch.no_grad()
-def coverage(seen: Seen) -> Finding:
-    """The share of rows that get anything of the deviations, where an unfamiliar one falls back."""
+def familiarity(seen: Seen) -> Finding:
+    """The share of rows that are familiar at all; with coverage on, the others fall back to the shared expert."""
     units = seen.units
-    if not units.covers:
-        return Finding(name="coverage", level="ok", value={"covers": False}, says="switched off")
+    value: dict[str, float | bool] = {"covers": units.covers, "fitted": units.coverage.fitted}
     if not units.coverage.fitted:
         return Finding(
-            name="coverage",
-            level="look",
-            value={"covers": True, "fitted": False},
-            says="coverage was never fitted: every row counts as familiar",
-            cure="call fit_coverage (or fit_bases) with training rows",
+            name="familiarity",
+            level="look" if units.covers else "ok",
+            value=value,
+            says="familiarity was never fitted: every row counts as familiar",
+            cures=CURES["familiarity never fitted"] if units.covers else None,
         )
     products = seen.weighed.products
-    covered = units.coverage(residual(products, units.gate.explaining(products)))
-    share, mean = float((covered > 0).double().mean()), float(covered.double().mean())
-    value = {"covers": True, "fitted": True, "covered": share, "mean": mean, "least": UNCOVERED}
-    says = f"{share:.0%} of these rows are covered, {mean:.2f} on average"
-    if share >= UNCOVERED:
-        return Finding(name="coverage", level="ok", value=value, says=says)
+    found = units.coverage(residual(products, units.gate.explaining(products)))
+    share, mean = float((found > 0).double().mean()), float(found.double().mean())
+    value |= {"familiar": share, "mean": mean, "least": FAMILIAR}
+    used = "deviations are multiplied by it" if units.covers else "it is reported and multiplies nothing"
+    says = f"{share:.0%} of these rows are familiar, {mean:.2f} on average; {used}"
+    if share >= FAMILIAR:
+        return Finding(name="familiarity", level="ok", value=value, says=says)
     return Finding(
-        name="coverage",
+        name="familiarity",
         level="look",
         value=value,
-        says=f"familiar rows are not covered ({says})",
-        cure="renew the quantiles: fit_coverage with training rows, after the bases have moved",
+        says=f"rows of the training domains count as unfamiliar ({says})",
+        cures=CURES["familiarity out of date"],
     )
 
 
