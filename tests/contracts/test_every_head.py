@@ -191,16 +191,6 @@ def test_record_keeps_what_forward_found_and_only_inside_the_block(build_head):
     assert torch.isfinite(head.penalty(outs[0]))
 
 
-def test_parameter_groups_hold_every_parameter_once(build_head):
-    head = build_head()
-    groups = head.parameter_groups(deviation_decay=0.3)
-    found = [id(parameter) for group in groups for parameter in group["params"]]
-    assert sorted(found) == sorted(id(parameter) for parameter in head.parameters())
-    if head.shared is not None:
-        decayed = {id(p) for group in groups if group.get("weight_decay") == 0.3 for p in group["params"]}
-        assert decayed == {id(p) for p in head.experts.parameters()}
-
-
 def test_gates_and_experts_may_see_two_views(build_head):
     head = wake(build_head(gating_features=7)).double()
     x, view = torch.randn(2, 3, 4).double(), torch.randn(2, 3, 7).double()

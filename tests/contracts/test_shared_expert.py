@@ -36,7 +36,7 @@ def test_a_sample_that_is_not_covered_falls_back_to_the_shared_expert(build_head
 
 
 def test_a_sample_far_from_the_training_data_falls_back_to_the_shared_expert():
-    head, x = GatedDomainUnits(4, 2), torch.randn(300, 4)
+    head, x = GatedDomainUnits(4, 2, coverage=True), torch.randn(300, 4)
     head.fit_bases(x)
     with torch.no_grad():
         for parameter in head.experts.parameters():
@@ -48,13 +48,17 @@ def test_a_sample_far_from_the_training_data_falls_back_to_the_shared_expert():
     torch.testing.assert_close(head(far), head.shared(far).squeeze(1))
 
 
-def test_without_coverage_every_sample_gets_its_full_deviation():
-    head, x = GatedDomainUnits(4, 2, coverage=False), torch.randn(50, 4)
+def test_by_default_coverage_is_reported_and_every_sample_gets_its_full_deviation():
+    head, x = GatedDomainUnits(4, 2), torch.randn(50, 4)
     head.fit_bases(x)
-    out = head.evaluate(torch.randn(5, 4) + 50)
-    assert not head.covers
-    assert head.evaluate(torch.randn(3, 4)).coverage is None
-    assert out.coverage is None
+    with torch.no_grad():
+        head.experts.weight.normal_()
+    far = torch.randn(5, 4) + 50
+    out = head.evaluate(far)
+    assert not head.applies_coverage
+    assert (out.coverage == 0).all()
+    full = head.shared(far).squeeze(1) + (out.beta[..., None] * head.experts(far)).sum(1)
+    torch.testing.assert_close(out.prediction, full)
 
 
 def test_a_head_without_a_shared_expert_has_no_coverage():

@@ -75,6 +75,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
         method=choose_method(method, {**settings, "mode": mode}),
         training=TrainingSettings(
             rate=draw(st.floats(0, 10, exclude_min=True)),
+            schedule="constant",
             patience=draw(st.none() | st.integers(1, 99)),
             class_weights=draw(st.booleans()),
         ),
@@ -208,7 +209,7 @@ def test_an_unknown_key_at_any_level_is_refused_with_the_nearest_name(path, mean
         (("training",), 5, "training must be a group of settings"),
         (("method", "coverage"), 1, "coverage must be true or false"),
         (("method", "entropy"), 1.5, "entropy must be a number above 0 and below 1"),
-        (("selection",), "test", "selection must be one of 'auto', 'official', 'source_validation', 'worst_class'"),
+        (("selection",), "test", "selection must be one of 'auto', 'official', 'source_validation', 'source_pooled'"),
     ],
     ids=lambda part: ".".join(part) if isinstance(part, tuple) else None,
 )
@@ -325,7 +326,7 @@ def test_the_option_is_named_as_it_was_given():
     [
         ("gdu", "GDU"),
         ("gdu[num_bases=5]", "GDU"),
-        ("gdu[num_bases=8,coverage=false]", "GDU [num_bases=8, coverage=false]"),
+        ("gdu[num_bases=8,coverage=true]", "GDU [num_bases=8, coverage=true]"),
         ("gdu[mode=fine_tune,kappa=2]", "GDU [fine-tuned, kappa=2]"),
         ("linear", "retrained linear head"),
         ("ensemble[members=3]", "ensemble of networks [members=3]"),
@@ -360,9 +361,10 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("training", "weight_decay"): 0.1,
     ("training", "momentum"): 0.8,
     ("training", "schedule"): "constant",
-    ("training", "patience"): None,
+    ("training", "patience"): 7,
     ("training", "ema"): 0.99,
     ("training", "swad"): True,
+    ("training", "swad_segments"): 2,
     ("training", "mixstyle"): 0.5,
     ("training", "group_by"): ["class"],
     ("training", "groups_per_batch"): 2,
@@ -389,10 +391,11 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("method", "kappa"): 3.0,
     ("method", "entropy"): 0.4,
     ("method", "shared"): False,
-    ("method", "coverage"): False,
+    ("method", "coverage"): True,
     ("method", "gated_norm"): False,
     ("method", "test_gates"): "batch",
-    ("method", "deviation_decay"): 0.2,
+    ("method", "lambda_dev"): 0.2,
+    ("method", "gates"): "constant",
     ("method", "lambda_ols"): 0.1,
     ("method", "lambda_l1"): 0.1,
     ("method", "lambda_entropy"): 0.1,
@@ -509,11 +512,18 @@ def test_a_body_for_other_data_is_refused_with_those_that_would_do(body, dataset
 def test_training_follows_from_the_data_unless_somebody_says_otherwise():
     few, many = made_runs.vectors(), made_runs.vectors(rows=3_000)
     pictures = made_runs.images()
-    assert default_training(many, {}) == TrainingSettings(epochs=20, patience=5, batch_size=256)
-    assert default_training(few, {}) == TrainingSettings(epochs=60, patience=15, batch_size=64)
+    assert default_training(many, {}) == TrainingSettings(epochs=20, batch_size=256)
+    assert default_training(few, {}) == TrainingSettings(epochs=60, batch_size=64)
     assert default_training(pictures, {}) == TrainingSettings(batch_size=64)
     said = default_training(few, {"batch_size": 8, "epochs": 3, "patience": None})
     assert (said.batch_size, said.epochs, said.patience) == (8, 3, None)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_patience_is_refused_with_a_schedule_that_anneals_to_zero(schedule):
+    with pytest.raises(DataError, match=f"patience 5 may stop a training before the schedule {schedule}.*constant"):
+        default_training(made_runs.images(), {"schedule": schedule, "patience": 5})
+    default_training(made_runs.images(), {"schedule": "constant", "patience": 5})
 
 
 def test_training_options_that_make_no_sense_are_refused():

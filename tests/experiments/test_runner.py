@@ -164,7 +164,9 @@ def test_the_result_says_what_was_done_and_what_came_of_it(gated):
 
 
 def test_the_best_epoch_is_the_one_that_validates_best(tmp_path):
-    run = runner(vectors(), tmp_path).run(recipe("erm", training={"epochs": 6, "rate": 0.03, "patience": 2}))
+    run = runner(vectors(), tmp_path).run(
+        recipe("erm", training={"epochs": 6, "rate": 0.03, "patience": 2, "schedule": "constant"})
+    )
     scores = [record["validation"]["overall"] for record in run.metrics()]
     result = run.result()
     assert result["best_epoch"] == np.argmax(scores)
@@ -459,7 +461,7 @@ def test_what_gates_complain_of_is_noted_once_and_other_warnings_are_passed_on(t
 
 # -- what is held out is never looked at -------------------------------------------------------------------------------
 
-CAREFUL = {"epochs": 3, "patience": 2, "rate": 0.01, "class_weights": True}
+CAREFUL = {"epochs": 3, "patience": 2, "schedule": "constant", "rate": 0.01, "class_weights": True}
 
 
 def assert_blind(one: RunFolder, other: RunFolder, *, targets_only: bool) -> None:

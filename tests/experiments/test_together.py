@@ -90,7 +90,7 @@ def populations(monkeypatch) -> list[int]:
         {"training": {"weight_decay": 0.01}},
         {"settings": fine_tuned(lambda_ols=0.5)},
         {"settings": fine_tuned(sigma=2.0)},
-        {"settings": fine_tuned(entropy=0.3, deviation_decay=0.5)},
+        {"settings": fine_tuned(entropy=0.3, lambda_dev=0.5)},
     ],
 )
 def test_heads_that_differ_in_numbers_alone_go_together(changes):

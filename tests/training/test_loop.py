@@ -97,7 +97,9 @@ def test_without_patience_all_epochs_are_trained(data):
 
 
 def test_patience_that_ends_with_the_last_epoch_stopped_nothing(data):
-    outcome = train(build("erm", data.dataset), data, epochs=3, patience=2, rule=scripted([4, 3, 2]))
+    outcome = train(
+        build("erm", data.dataset), data, epochs=3, patience=2, schedule="constant", rule=scripted([4, 3, 2])
+    )
     assert (outcome.epochs, outcome.stopped) == (3, "all epochs")
 
 

@@ -200,7 +200,7 @@ def stops_after(best: int) -> SelectionRule:
 
 def test_members_stop_early_each_when_its_patience_ends_and_keep_their_best():
     bests = [0, 5, 1, 0, 3]
-    each = [{"rule": stops_after(best), "patience": 2, "epochs": 9} for best in bests]
+    each = [{"rule": stops_after(best), "patience": 2, "schedule": "constant", "epochs": 9} for best in bests]
     with heads("paper cosine", each) as alone, heads("paper cosine", each) as together:
         ends_alone = [member.run() for member in alone]
         ends = Population(together).run()

@@ -141,7 +141,7 @@ def walk(losses: list[float], steps: int = 3, *, seed: int = 0) -> tuple[SWAD, n
             step(model)
             swad.update(model)
             visited.append({name: p.detach().double().clone() for name, p in model.named_parameters()})
-        swad.epoch_ended(loss)
+        swad.segment_ended(loss)
     return swad, model, visited
 
 
@@ -155,7 +155,7 @@ def step(model: nn.Module) -> None:
 def test_it_is_the_hand_average_over_every_step_of_the_interval(epochs):
     swad, model, visited = walk(RECORDED[:epochs])
     first, last = swad.interval
-    inside = visited[3 * first : 3 * (last + 1)]
+    inside = visited[first : last + 1]
     swad.apply(model)
     for name, parameter in model.named_parameters():
         expected = sum(weights[name] for weights in inside) / len(inside)
@@ -168,9 +168,9 @@ def test_steps_after_the_valley_count_for_nothing():
     before = swad.average()
     step(model)
     swad.update(model)
-    swad.epoch_ended(0.1)
+    swad.segment_ended(0.1)
     assert identical(swad.average(), before)
-    assert swad.interval == (5, 11)
+    assert swad.interval == (3 * 5, 3 * 12 - 1)
 
 
 def test_no_more_than_a_few_means_are_kept():
@@ -187,7 +187,7 @@ def test_buffers_and_frozen_parameters_stay_the_modules_own():
         model[1].running_mean.add_(1)
         model[2].weight.add_(1)
         swad.update(model)
-    swad.epoch_ended(1.0)
+    swad.segment_ended(1.0)
     swad.apply(model)
     assert model[1].running_mean.eq(3).all()
     assert "2.weight" not in swad.average()
@@ -199,7 +199,7 @@ def test_half_precision_is_averaged_in_full():
     for value in (1.0, 1.0078125, 1.0):
         nn.init.constant_(model.weight, value)
         swad.update(model)
-    swad.epoch_ended(1.0)
+    swad.segment_ended(1.0)
     assert swad.average()["weight"].item() == pytest.approx(1 + 0.0078125 / 3, abs=1e-6)
     swad.apply(model)
     assert model.weight.dtype == torch.bfloat16
@@ -228,17 +228,17 @@ def test_a_state_goes_on_exactly_through_a_checkpoint(epochs, tmp_path):
         for loss in RECORDED[epochs:]:
             step(its)
             one.update(its)
-            one.epoch_ended(loss)
+            one.segment_ended(loss)
     assert resumed.interval == swad.interval
     assert identical(resumed.average(), swad.average())
 
 
-def test_it_says_which_epochs_were_averaged():
+def test_it_says_which_steps_were_averaged():
     found = walk(RECORDED)[0]
     assert found.note == "the weights are the average over the flat valley of the validation loss (SWAD)"
-    assert found.interval == (5, 11)
+    assert found.interval == (3 * 5, 3 * 12 - 1)
     note = walk([1.0])[0].note
-    assert note.endswith("the last epochs (SWAD): the validation loss had not settled")
+    assert note.endswith("the last steps (SWAD): the validation loss had not settled")
 
 
 # -- batch norms -----------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from gated_domains.training.fine_tuning import on_cached_features
 from gated_domains.training.loop import Training
 from gated_domains.training.material import Material
 from gated_domains.training.outcome import Keeping
+from gated_domains.training.pauses import drained
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, identical, material, pictures, train, training, vectors, weights
 
@@ -268,6 +269,30 @@ def test_mixing_and_swad_go_together():
     assert not identical(found[None], found[1.0])
 
 
+# -- ema ---------------------------------------------------------------------------------------------------------
+
+
+def test_averaged_weights_are_kept_with_batch_norm_statistics_of_their_own_and_training_goes_on_with_its_own():
+    method, other = (build("erm", data("images").dataset) for _ in range(2))
+    run = training(method, data("images"), epochs=3, ema=0.9)
+    run.run()
+    norm = method.backbone.body.blocks[0][1]
+    with torch.no_grad():
+        maps = method.backbone.body.blocks[0][0](torch.cat(list(run._looks())))
+    torch.testing.assert_close(norm.running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    with_ema, without = (
+        training(one, data("images"), epochs=2, **more)
+        for one, more in ((build("erm", data("images").dataset), {"ema": 0.9}), (other, {}))
+    )
+    for one in (with_ema, without):
+        one.start()
+        while not one.over:
+            drained(one._epoch())
+    raw, plain = (one.method.backbone.body.blocks[0][1] for one in (with_ema, without))
+    assert torch.equal(raw.running_mean, plain.running_mean)
+    assert torch.equal(raw.running_var, plain.running_var)
+
+
 # -- swad ------------------------------------------------------------------------------------------------------------
 
 
@@ -292,8 +317,7 @@ def test_the_weights_are_the_hand_average_over_the_steps_of_the_epochs_it_names(
     run = training(method, data(kind), epochs=5, swad=True, watcher=visited)
     outcome = run.run()
     first, last = run.swad.interval
-    steps = len(run.sampler)
-    inside = visited.weights[steps * first : steps * (last + 1)]
+    inside = visited.weights[first : last + 1]
     for part in trained_names(method):
         expected = sum(one[part].double() for one in inside) / len(inside)
         torch.testing.assert_close(weights(method)[part].double(), expected, rtol=1e-4, atol=1e-5)
@@ -316,6 +340,17 @@ def test_the_scores_are_those_of_the_average_with_statistics_of_its_own():
     torch.testing.assert_close(norm.running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("segments", [1, 2, 3, 1000])
+def test_the_validation_loss_is_looked_at_several_times_an_epoch(segments, monkeypatch):
+    losses(monkeypatch, [1.0] * 999)
+    run = training(build("erm", data("vectors").dataset), data("vectors"), epochs=2, swad=True, swad_segments=segments)
+    run.run()
+    steps = len(run.sampler)
+    ends = sorted({steps * number // segments for number in range(1, segments + 1)} - {0})
+    assert run.swad.ends == [*ends, *(steps + end for end in ends)]
+    assert run.swad.interval == (0, 2 * steps - 1)
+
+
 def losses(monkeypatch, curve: list[float]) -> None:
     """A validation loss that goes as it is told."""
     given = iter(curve)
@@ -324,9 +359,13 @@ def losses(monkeypatch, curve: list[float]) -> None:
 
 def test_it_ends_when_the_valley_is_over_and_patience_does_not_matter(monkeypatch):
     losses(monkeypatch, [1.0] * 4 + [9.0] * 20)
-    outcome = train(build("erm", data("vectors").dataset), data("vectors"), epochs=15, patience=1, swad=True)
+    run = training(
+        build("erm", data("vectors").dataset), data("vectors"), epochs=15, patience=1, schedule="constant", swad=True,
+        swad_segments=1,
+    )  # fmt: skip
+    outcome = run.run()
     assert (outcome.epochs, outcome.stopped) == (10, "early")
-    assert outcome.averaged == (0, 3)
+    assert outcome.averaged == (0, 4 * len(run.sampler) - 1)
     assert outcome.notes == ("the weights are the average over the flat valley of the validation loss (SWAD)",)
 
 
@@ -336,7 +375,8 @@ def test_one_that_must_not_stop_early_goes_on_and_averages_the_same(more, monkey
     for asked in ({}, more):
         losses(monkeypatch, [1.0] * 4 + [9.0] * 20)
         method = build("erm", data("vectors").dataset)
-        outcome = train(method, data("vectors"), epochs=12, schedule="constant", swad=True, **asked)
+        usual = {"epochs": 12, "schedule": "constant", "swad": True, "swad_segments": 1, "patience": 9}
+        outcome = train(method, data("vectors"), **{**usual, **asked})
         found.append((outcome.epochs, weights(method)))
     (short, one), (long, other) = found
     assert (short, long) == (10, 12)

@@ -99,10 +99,14 @@ _TRAINING: dict[str, Any] = {
     ),
     "augment": _option(str, "Images: none, flips, or turns (by right angles too).", _TRAINING_PANEL),
     "patience": _option(
-        int, "Epochs without a better validation score that end a training; 0: never.", _TRAINING_PANEL
+        int,
+        "Epochs without a better validation score that end a training, for the schedules constant, step and plateau; "
+        "0: never, the default.",
+        _TRAINING_PANEL,
     ),
     "ema": _option(float, "Average weights with this decay, 0.999 say.", _TRAINING_PANEL),
     "swad": _option(bool, "Average weights over the flat valley of the validation loss.", _TRAINING_PANEL),
+    "swad_segments": _option(int, "How often an epoch SWAD looks at the validation loss; 4.", _TRAINING_PANEL),
     "mixstyle": _option(float, "Mix styles in a batch with this probability, 0.5 say.", _TRAINING_PANEL),
     "class_weights": _option(bool, "Give every class the same say.", _TRAINING_PANEL),
     "sampling": _option(

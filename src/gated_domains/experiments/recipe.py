@@ -47,7 +47,16 @@ _NEVER = object()
 _LATER: dict[str, Any] = {"pretrained": None, "shrunk": False, "backbone": None}
 _LATER_IN_TRAINING = {
     name: TrainingSettings.model_fields[name].default
-    for name in ("decay", "drop_after", "plateau_on", "warmup", "accumulate", "checkpoint_activations", "augment")
+    for name in (
+        "decay",
+        "drop_after",
+        "plateau_on",
+        "warmup",
+        "accumulate",
+        "checkpoint_activations",
+        "augment",
+        "swad_segments",
+    )
 }
 _LATER_IN_METHODS = {
     "test_gates": "sample",
@@ -342,7 +351,6 @@ def default_training(dataset: DomainDataset, changes: Mapping[str, Any]) -> Trai
     if dataset.inputs.kind == "tokens":  # as transformers are usually fine-tuned
         usual = {
             "epochs": 3,
-            "patience": None,
             "batch_size": 16,
             "rate": 2e-5,
             "weight_decay": 0.01,
@@ -350,11 +358,11 @@ def default_training(dataset: DomainDataset, changes: Mapping[str, Any]) -> Trai
         }
         return parsed(TrainingSettings, {**usual, **changes}, "training")
     few, vectors = len(dataset) < _FEW_ROWS, dataset.inputs.kind not in (*MAPS, "graphs")
-    base: dict[str, Any] = {"epochs": 20, "patience": 5, "batch_size": 256} if vectors else {}
+    base: dict[str, Any] = {"epochs": 20, "batch_size": 256} if vectors else {}
     if dataset.inputs.kind == "words":  # a network on words has learned them by heart after a few epochs
-        base |= {"epochs": 6, "patience": 2}
+        base |= {"epochs": 6}
     if few:
-        base = {"batch_size": 64, **({"epochs": 60, "patience": 15} if vectors else {})}
+        base = {"batch_size": 64, **({"epochs": 60} if vectors else {})}
     return parsed(TrainingSettings, {**base, **changes}, "training")
 
 

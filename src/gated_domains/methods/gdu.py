@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
@@ -154,16 +152,6 @@ class GDU(Method):
             return self.units.mix(view.features, self._fixed(self.units.weigh(seen, gates=gates)))
         weighed = self._fixed(self.units.weigh(cast(Backbone, self.backbone).look(inputs), gates=gates))
         return self.units.mix(self._gated_features(inputs, weighed), weighed)
-
-    @contextmanager
-    def frozen_gates(self, beta: Float[Tensor, " bases"]) -> Iterator[None]:
-        """Inside the block every sample has this beta, in the head and in gated norms."""
-        before = self.fixed_beta
-        self.fixed_beta = beta.to(self.units.bases)
-        try:
-            yield
-        finally:
-            self.fixed_beta = before
 
     def _fixed(self, weighed: Weighed) -> Weighed:
         """The weighing with the beta of constant gates, where they are."""

@@ -40,7 +40,7 @@ from gated_domains.training.engine import WrappedObjective, as_computed
 from gated_domains.training.graphs import GraphedStep, Step
 from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, looks
 from gated_domains.training.mixing import Mixing, start_mixing
-from gated_domains.training.norms import renew_norms
+from gated_domains.training.norms import moving_norms, renew_norms, unmoved_norms
 from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
 from gated_domains.training.outcome import Journal, Keeping, Outcome, Watcher
 from gated_domains.training.pauses import CLOCK, Pause, drained
@@ -121,6 +121,9 @@ class Training:
         told = method.uses_domains or (self.mixing is not None and self.mixing.mixer.needs_domains)
         self.groups = torch.from_numpy(groups.index).to(self.device) if groups is not None and told else None
         self.steps = settings.epochs * len(self.sampler)
+        segments = settings.swad_segments
+        # The last segment of an epoch ends with the epoch.
+        self._segment_ends = {len(self.sampler) * number // segments for number in range(1, segments)} - {0}
         self._kept = time.monotonic()
         self._began = CLOCK.get()()
         self._started = False
@@ -179,7 +182,19 @@ class Training:
             # scored.
             from_first(self.fabric, self.method.buffers())
             self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
-            yield
+            if self.ema is None or not moving_norms(self.method):
+                yield
+                return
+            # Running statistics are those of the weights that were trained; averaged weights need their own.
+            with unmoved_norms(self.method):
+                self._renew_norms()
+                yield
+
+    def _renew_norms(self) -> None:
+        """Recompute the running statistics of batch norms, then what gates take from the data."""
+        renew_norms(self.method, self._looks, around=self.fabric.autocast)
+        from_first(self.fabric, self.method.buffers())
+        self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
 
     def end_epoch(self, record: dict[str, Any]) -> None:
         """Count the epoch, and tell of it."""
@@ -220,6 +235,9 @@ class Training:
             place.sums[name] = place.sums[name] + value if name in place.sums else value
         self.watch.see(terms, place.step)
         place.step, place.batch = place.step + 1, place.batch + 1
+        if self.swad is not None and not self.swad.over and place.batch in self._segment_ends:
+            with self.judged():
+                self._end_segment(self.predicted())
         if self.device.type == "cpu" or place.batch % _LOOK_STEPS == 0:
             self.refuse_nonsense()
         if self.watcher is not None:
@@ -256,13 +274,19 @@ class Training:
         evidence = self.evidence(output)
         number = self.fabric.broadcast(self.rule(evidence))
         if self.swad is not None:
-            self.swad.epoch_ended(self.fabric.broadcast(validation_loss(evidence.output, evidence.targets)))
+            self._end_segment(evidence.output)
         better = self.selector.update(self.place.epoch, number)
         self._count_plateau(better if self.settings.plateau_on == "score" else self._lower_loss(evidence))
         if (better or self.best is None) and self.swad is None:
             self.best = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
             self._best_scores = evidence.scores
         return evidence.scores, number
+
+    def _end_segment(self, output: NDArray[Any]) -> None:
+        """Tell SWAD the validation loss of the steps since it last heard one."""
+        assert self.swad is not None
+        targets = self.material.dataset.targets[self.material.validation]
+        self.swad.segment_ended(self.fabric.broadcast(validation_loss(output, targets)))
 
     def _count_plateau(self, better: bool) -> None:
         self.place.waited = 0 if better else self.place.waited + 1
@@ -502,6 +526,4 @@ class Training:
         with evaluating(self.method):
             # Twice: gates of the raw input decide what norms see, and norms what gates of early blocks see.
             self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
-            renew_norms(self.method, self._looks, around=self.fabric.autocast)
-            from_first(self.fabric, self.method.buffers())
-            self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
+            self._renew_norms()

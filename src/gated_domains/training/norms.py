@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ def renew_norms(
     ``around`` is entered for every batch, for the precision of the training.
     """
     with evaluating(method):
-        norms = _moving(method.train())
+        norms = moving_norms(method)
         method.eval()
         method.training = True  # itself alone: one that adapts to batches it predicts would take nothing up
         before = {norm: norm.momentum for norm in norms}
@@ -43,10 +43,23 @@ def renew_norms(
                 norm.momentum = momentum
 
 
-def _moving(model: nn.Module) -> list[_BatchNorm]:
-    """Norms that keep running statistics and are in train mode, as those of a frozen body never are."""
-    return [
-        module
-        for module in model.modules()
-        if isinstance(module, _BatchNorm) and module.training and module.running_mean is not None
-    ]
+def moving_norms(model: nn.Module) -> list[_BatchNorm]:
+    """Norms whose running statistics training moves; those of a frozen body are not among them."""
+    with evaluating(model):
+        return [
+            module
+            for module in model.train().modules()
+            if isinstance(module, _BatchNorm) and module.training and module.running_mean is not None
+        ]
+
+
+@contextmanager
+def unmoved_norms(model: nn.Module) -> Iterator[None]:
+    """The running statistics of batch norms as they were before, whatever happened inside."""
+    buffers = [buffer for norm in moving_norms(model) for buffer in norm.buffers()]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        for buffer, old in zip(buffers, before, strict=True):
+            buffer.copy_(old)

@@ -45,6 +45,6 @@ class Outcome:
     selection_score: float | None = None
     """The number of the weights that are kept under the selection rule; the higher, the better."""
     averaged: tuple[int, int] | None = None
-    """The first and the last epoch whose weights were averaged, from 0; None where those of one were kept."""
+    """The first and the last step whose weights were averaged, from 0; None where those of one were kept."""
     notes: tuple[str, ...] = ()
     """What whoever reads the result should know of the training."""

@@ -10,23 +10,26 @@ from gated_domains.settings import Settings
 from gated_domains.settings.search import Between
 
 Precision = Literal["32", "bf16", "16", "64"]
+ANNEALING = ("cosine", "linear")
+"""Schedules that take the learning rate to 0."""
 
 
 class TrainingSettings(Settings):
     """``patience`` epochs without a better validation score end a training, None: never.
 
-    ``schedule`` "cosine" and "linear" take the learning rate to 0 over all epochs; "step" multiplies it by ``decay``
-    after every epoch, "plateau" after ``drop_after`` epochs without a better validation score. Before, it rises from 0
-    over ``warmup`` epochs. ``accumulate`` cuts a batch into so many parts whose gradients are added up: less memory for
-    the same update (penalties, and means over known labels, are then of each part). ``checkpoint_activations`` computes
-    those of a large body twice rather than keep them. ``augment`` mirrors images ("flips"), or turns them by right
-    angles too ("turns"). ``weight_decay`` is for the weights that the method does not decay by itself. Switches that go
-    with every method: ``ema`` is the decay of a moving average of the weights, ``swad`` averages them over the flat
-    valley of the validation loss, ``mixstyle`` mixes styles in a batch with this probability. ``sampling`` "auto" is
-    what the method asks for. A batch of "groups" has ``groups_per_batch`` domains, more where they are too small to
-    fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what stands for the domains in training:
-    metadata columns, ``domain``, ``class``; nothing: the domains. With ``plateau_on`` "loss", the schedule "plateau"
-    waits for a lower validation loss instead of a better score.
+    ``schedule`` "cosine" and "linear" take the learning rate to 0 over all epochs, so they take no patience: a training
+    that stopped early would never anneal. "step" multiplies it by ``decay`` after every epoch, "plateau" after
+    ``drop_after`` epochs without a better validation score. Before, it rises from 0 over ``warmup`` epochs.
+    ``accumulate`` cuts a batch into so many parts whose gradients are added up: less memory for the same update
+    (penalties, and means over known labels, are then of each part). ``checkpoint_activations`` computes those of a
+    large body twice rather than keep them. ``augment`` mirrors images ("flips"), or turns them by right angles too
+    ("turns"). ``weight_decay`` is for all weights. Switches that go with every
+    method: ``ema`` is the decay of a moving average of the weights, ``swad`` averages them over the flat valley of the
+    validation loss, which is evaluated ``swad_segments`` times an epoch, ``mixstyle`` mixes styles in a batch with this
+    probability. ``sampling`` "auto" is what the method asks for. A batch of "groups" has ``groups_per_batch`` domains,
+    more where they are too small to fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what stands
+    for the domains in training: metadata columns, ``domain``, ``class``; nothing: the domains. With ``plateau_on``
+    "loss", the schedule "plateau" waits for a lower validation loss instead of a better score.
     """
 
     epochs: int = Field(default=30, ge=1)
@@ -43,9 +46,10 @@ class TrainingSettings(Settings):
     accumulate: int = Field(default=1, ge=1)
     checkpoint_activations: bool = False
     augment: Literal["none", "flips", "turns"] = "none"
-    patience: int | None = Field(default=10, ge=1)
+    patience: int | None = Field(default=None, ge=1)
     ema: float | None = Field(default=None, gt=0, lt=1)
     swad: bool = False
+    swad_segments: int = Field(default=4, ge=1)
     mixstyle: float | None = Field(default=None, gt=0, le=1)
     class_weights: bool = False
     sampling: Literal["auto", "plain", "balanced", "groups", "single"] = "auto"
@@ -58,6 +62,11 @@ class TrainingSettings(Settings):
     def _one_average(self) -> TrainingSettings:
         if self.swad and self.ema is not None:
             raise ValueError("swad and ema are two averages of the same weights; choose one of them")
+        if self.patience is not None and self.schedule in ANNEALING:
+            raise ValueError(
+                f"patience {self.patience} may stop a training before the schedule {self.schedule} has taken the "
+                "learning rate to 0; choose the schedule constant, step or plateau, or leave patience out"
+            )
         if self.warmup >= self.epochs and self.warmup > 0:
             raise ValueError(f"warmup of {self.warmup:g} epochs leaves none of {self.epochs}; choose fewer")
         if self.accumulate > self.batch_size:

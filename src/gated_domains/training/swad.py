@@ -4,7 +4,7 @@ Cha et al. (2021), "SWAD: Domain Generalization by Seeking Flat Minima".
 
 >>> swad = SWAD()
 >>> swad.update(model)                  # after every step
->>> swad.epoch_ended(loss)              # after every epoch, until swad.over or the epochs are
+>>> swad.segment_ended(loss)            # after every segment, some steps each, until swad.over
 >>> swad.apply(model)                   # what batch norms keep is then of other weights: renew_norms
 """
 
@@ -52,15 +52,17 @@ class MeanWeights:
 
 
 class SWAD:
-    """Means of the trained parameters by epoch, and of them the mean over the valley of the validation loss.
+    """Means of the trained parameters by segment, and of them the mean over the valley of the validation loss.
 
-    Buffers and frozen parameters are the module's own. What is kept are the means of a few epochs until the valley has
-    begun, then two: of the epochs in it, and of the last ones above its rim, which may yet turn out to be in it.
+    A segment is some steps between two evaluations of the validation loss, several an epoch. Buffers and frozen
+    parameters are the module's own. What is kept are the means of a few segments until the valley has begun, then two:
+    of the segments in it, and of the last ones above its rim, which may yet turn out to be in it.
     """
 
     def __init__(self) -> None:
         self.valley = Valley()
-        self.epoch = MeanWeights()
+        self.segment = MeanWeights()
+        self.ends: list[int] = []
         self.waiting: list[MeanWeights] = []
         self.inside, self.above = MeanWeights(), MeanWeights()
 
@@ -71,28 +73,30 @@ class SWAD:
 
     @property
     def interval(self) -> tuple[int, int]:
-        """The first and the last epoch that are averaged, from 0."""
-        return self.valley.interval
+        """The first and the last step that are averaged, from 0."""
+        first, last = self.valley.interval
+        return (self.ends[first - 1] if first else 0), self.ends[last] - 1
 
     @property
     def note(self) -> str:
-        """What was averaged, in words that hold for many trainings; ``interval`` has the epochs."""
+        """What was averaged, in words that hold for many trainings; ``interval`` has the steps."""
         if self.valley.start is None:
-            return "the weights are the average over the last epochs (SWAD): the validation loss had not settled"
+            return "the weights are the average over the last steps (SWAD): the validation loss had not settled"
         return "the weights are the average over the flat valley of the validation loss (SWAD)"
 
     def update(self, module: nn.Module) -> None:
         """Count the module's parameters in; call it after every optimiser step."""
         if not self.over:
-            self.epoch.add(trained_parameters(module))
+            self.segment.add(trained_parameters(module))
 
-    def epoch_ended(self, loss: float) -> None:
-        """An epoch is over, with this validation loss."""
+    def segment_ended(self, loss: float) -> None:
+        """A segment is over, with this validation loss."""
         if self.over:
             return
         self.valley.see(loss)
-        self.waiting = [*self.waiting, self.epoch][-self.valley.converged :]
-        self.epoch = MeanWeights()
+        self.ends.append((self.ends[-1] if self.ends else 0) + self.segment.count)
+        self.waiting = [*self.waiting, self.segment][-self.valley.converged :]
+        self.segment = MeanWeights()
         rim = self.valley.rim
         if rim is None:
             return
@@ -104,7 +108,7 @@ class SWAD:
         self.waiting = []
 
     def average(self) -> dict[str, Tensor]:
-        """The mean over the epochs of ``interval``, by name."""
+        """The mean over the steps of ``interval``, by name."""
         mean = MeanWeights()
         for part in [*self.waiting, self.inside, *([] if self.over else [self.above])]:
             mean.join(part)
@@ -124,20 +128,24 @@ class SWAD:
         yield
         for name, parameter in trained_parameters(module).items():
             if not torch.equal(before[name], parameter):
-                for mean in (self.epoch, *self.waiting, self.inside, self.above):
+                for mean in (self.segment, *self.waiting, self.inside, self.above):
                     if name in mean.values:
                         mean.values[name].copy_(parameter.detach())
 
     def state(self) -> dict[str, Any]:
         """What ``load_state`` needs to go on exactly; the tensors are not copied."""
-        means = [self.epoch, self.inside, self.above, *self.waiting]
-        return {"losses": list(self.valley.losses), "means": [[mean.count, mean.values] for mean in means]}
+        means = [self.segment, self.inside, self.above, *self.waiting]
+        return {
+            "losses": list(self.valley.losses),
+            "ends": list(self.ends),
+            "means": [[mean.count, mean.values] for mean in means],
+        }
 
     def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Go on from a ``state``, on this device."""
-        self.valley = Valley(losses=list(state["losses"]))
+        self.valley, self.ends = Valley(losses=list(state["losses"])), list(state["ends"])
         means = (
             MeanWeights(count, {name: value.to(device, copy=True) for name, value in values.items()})
             for count, values in state["means"]
         )
-        self.epoch, self.inside, self.above, *self.waiting = means
+        self.segment, self.inside, self.above, *self.waiting = means

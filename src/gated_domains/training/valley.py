@@ -9,11 +9,11 @@ import numpy as np
 
 @dataclass
 class Valley:
-    """Losses by epoch, counted from 0, and the valley that they go through.
+    """Validation losses, counted from 0, and the valley that they go through.
 
-    It begins with the first epoch whose loss none of the ``converged - 1`` after it undercuts. The losses of these
-    ``converged`` epochs, on average and times ``ratio``, are its rim. It is over once ``tolerated`` epochs on end lie
-    above the rim, and its last epoch is then the one before those.
+    It begins with the first loss that none of the ``converged - 1`` after it undercuts. The mean of these
+    ``converged`` losses times ``ratio`` is its rim. It is over once ``tolerated`` losses in a row lie above the rim,
+    and ends with the one before those.
     """
 
     converged: int = 3
@@ -22,15 +22,15 @@ class Valley:
     losses: list[float] = field(default_factory=list)
 
     def see(self, loss: float) -> None:
-        """The loss of one more epoch; what follows the valley is not looked at."""
+        """One more loss; what follows the valley is not looked at."""
         if not self.over:
             self.losses.append(loss)
 
     @property
     def start(self) -> int | None:
-        """The first epoch, as soon as there is one."""
+        """The index of its first loss, as soon as there is one."""
         windows = zip(*(self.losses[ahead:] for ahead in range(self.converged)), strict=False)
-        return next((epoch for epoch, window in enumerate(windows) if window[0] == min(window)), None)
+        return next((index for index, window in enumerate(windows) if window[0] == min(window)), None)
 
     @property
     def rim(self) -> float | None:
@@ -40,9 +40,9 @@ class Valley:
 
     @property
     def above(self) -> int:
-        """How many epochs on end, up to the last one, lie above the rim."""
+        """How many losses in a row, up to the last one, lie above the rim."""
         rim = self.rim
-        within = [] if rim is None else [epoch for epoch, loss in enumerate(self.losses) if loss <= rim]
+        within = [] if rim is None else [index for index, loss in enumerate(self.losses) if loss <= rim]
         return len(self.losses) - 1 - within[-1] if within else 0
 
     @property
@@ -52,7 +52,7 @@ class Valley:
 
     @property
     def interval(self) -> tuple[int, int]:
-        """The first and the last epoch; where it has not begun, the last ``converged`` of all."""
+        """The indices of its first and last loss; where it has not begun, of the last ``converged`` of all."""
         last, start = len(self.losses) - 1, self.start
         if start is None:
             return max(0, last + 1 - self.converged), last
