@@ -182,22 +182,32 @@ def test_of_constant_gates_of_a_regression_frozen_minus_plain_is_exactly_0_too(f
     assert finding.level == "look"
 
 
-def test_where_labels_depend_on_the_element_frozen_gates_lose_clearly(folder):
+def test_where_labels_depend_on_the_element_frozen_and_constant_gates_lose_clearly(folder):
     """Linear experts on the inputs themselves: nothing but gates can follow rules that differ from place to place."""
-    chosen = recipe(
-        "gdu",
-        "domain 1",
-        body="identity",
-        data=DataSettings(what="synthetic"),
-        training={"epochs": 15, "batch_size": 64, "rate": 0.03},
+    made = runner(load_data("synthetic", Reading()), folder / "runs")
+    learned, constant = (
+        made.run(
+            recipe(
+                "gdu",
+                "domain 1",
+                settings={"gates": gates},
+                body="identity",
+                data=DataSettings(what="synthetic"),
+                training={"epochs": 15, "batch_size": 64, "rate": 0.03},
+            )
+        )
+        for gates in ("learned", "constant")
     )
-    trained = runner(load_data("synthetic", Reading()), folder / "runs").run(chosen)
-    found = examine_model(open_gated(trained.path))
+    found = examine_model(open_gated(learned.path))
     frozen = found["frozen gates"]
     assert (frozen.level, frozen.brief) == ("ok", "the model depends on its gates")
     assert frozen.value["validation"]["high"] < -0.1
     assert frozen.value["held out"]["high"] < -0.1
     assert "gdu[gates=constant]" in frozen.cure
+    assert constant.result()["test"]["overall"] < learned.result()["test"]["overall"] - 0.1
+    control = examine_model(open_gated(constant.path), control=False)
+    assert control["frozen gates"].value["held out"]["difference"] == 0.0
+    assert "trained with gates=constant" in control.notes[0]
     assert found["linear head"].level == "ok"
     assert found["domain or class"].value["domain"]["share"] > found["domain or class"].value["class"]["share"]
 

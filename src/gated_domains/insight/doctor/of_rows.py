@@ -24,20 +24,20 @@ _TIMED_ROWS, _REPEATS = 512, 5
 def familiarity(seen: Seen) -> Finding:
     """The share of rows that are familiar at all; with coverage on, the others fall back to the shared expert."""
     units = seen.units
-    value: dict[str, float | bool] = {"covers": units.covers, "fitted": units.coverage.fitted}
+    value: dict[str, float | bool] = {"applies_coverage": units.applies_coverage, "fitted": units.coverage.fitted}
     if not units.coverage.fitted:
         return Finding(
             name="familiarity",
-            level="look" if units.covers else "ok",
+            level="look" if units.applies_coverage else "ok",
             value=value,
             says="familiarity was never fitted: every row counts as familiar",
-            cures=CURES["familiarity never fitted"] if units.covers else None,
+            cures=CURES["familiarity never fitted"] if units.applies_coverage else None,
         )
     products = seen.weighed.products
     found = units.coverage(residual(products, units.gate.explaining(products)))
     share, mean = float((found > 0).double().mean()), float(found.double().mean())
     value |= {"familiar": share, "mean": mean, "least": FAMILIAR}
-    used = "deviations are multiplied by it" if units.covers else "it is reported and multiplies nothing"
+    used = "deviations are multiplied by it" if units.applies_coverage else "it is reported and multiplies nothing"
     says = f"{share:.0%} of these rows are familiar, {mean:.2f} on average; {used}"
     if share >= FAMILIAR:
         return Finding(name="familiarity", level="ok", value=value, says=says)
