@@ -8,7 +8,8 @@ accuracy on both: on the first of the two at the epoch that is best for the seco
 which is optimistic, alike for all forms. Forms are compared with `gdu` domain by domain: the difference on a domain is
 the mean over the pairs that it is part of. Scores of one training, and of trainings that share sources, are correlated,
 so intervals are too narrow: the table ranks forms and is no evidence. The best form is then to be confirmed once, with
-the domain held out that was never left out.
+the domain held out that was never left out. ``deviations`` is the mean over bases of the squared weights of the head's
+deviations from the shared expert.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from gated_domains.cli.watching import Watching
 from gated_domains.data.loading import load_data
 from gated_domains.experiments.environment import machine
 from gated_domains.experiments.executors import choose_executor
+from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe import DataSettings, Recipe, default_training, methods_written
+from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.against import Key, compare_methods
 from gated_domains.training.engine import Hardware
@@ -40,15 +43,14 @@ BASE = "gdu"
 FORMS = (
     "erm",
     "gdu",
-    "gdu[coverage=false]",
+    "gdu[gates=constant]",
+    "gdu[coverage=true]",
     "gdu[gated_norm=false]",
-    "gdu[coverage=false,gated_norm=false]",
     "gdu[num_bases=3]",
     "gdu[num_bases=10]",
     "gdu[entropy=0.25]",
     "gdu[entropy=0.75]",
-    "gdu[deviation_decay=0.01]",
-    "gdu[deviation_decay=1.0]",
+    *(f"gdu[lambda_dev={weight}]" for weight in (0, 1e-4, 1e-2, 1e-1, 1.0)),
     "gdu[test_gates=batch]",
     "gdu[gating=style]",
 )
@@ -68,6 +70,12 @@ def left_out(recipe: Recipe, result: dict[str, Any]) -> dict[Key, float]:
     one, other = str(recipe.hold_out), str(recipe.validation_domain)
     scores = {one: result["test"]["by_domain"][one], other: result["validation"]["by_domain"][other]}
     return {(f"{one}+{other}", name, recipe.seed): score for name, score in scores.items()}
+
+
+def deviation_norm(run: RunFolder) -> float | None:
+    """``mean_j ||d_j||^2`` of the deviations in the head of a run; None where it has none."""
+    units = getattr(Model.load(run.path).method, "units", None)
+    return None if units is None or units.shared is None else float(units.deviation_norm())
 
 
 def without_folders(arguments: list[str]) -> list[str]:
@@ -104,12 +112,13 @@ def main() -> None:
     if len(domains) == len(dataset.domain_names):
         parser.error(f"--never {chosen.never}: there is no such domain; there are {', '.join(domains)}")
     pairs = list(combinations(domains, 2))
-    asked = {"epochs": chosen.epochs, "batch_size": chosen.batch_size, "precision": chosen.precision, "patience": None}
-    training = default_training(dataset, {k: v for k, v in asked.items() if v is not None or k == "patience"})
+    asked = {"epochs": chosen.epochs, "batch_size": chosen.batch_size, "precision": chosen.precision}
+    training = default_training(dataset, {k: v for k, v in asked.items() if v is not None})
     hardware = Hardware(compile=chosen.compile)
     runner = Runner(dataset, chosen.out / "runs", hardware=hardware)
     found: dict[str, dict[Key, float]] = {}
     seconds: dict[str, float] = {}
+    norms: dict[str, float] = {}
     every = {
         form: [
             one.but(training=one.method.trained(training))
@@ -126,6 +135,9 @@ def main() -> None:
         results = [(recipe, runner.folder(recipe).result()) for recipe in some]
         found[form] = {key: score for one in results for key, score in left_out(*one).items()}
         seconds[form] = statistics.mean(result["seconds"] for _, result in results)
+        sizes = [size for recipe in some if (size := deviation_norm(runner.folder(recipe))) is not None]
+        if sizes:
+            norms[form] = statistics.mean(sizes)
     base = BASE if BASE in found else None
     headings, cells = against_columns(found, base, decimals=2)
     against = compare_methods(found, base, metric=METRIC, margin=METRIC.margin())
@@ -133,7 +145,7 @@ def main() -> None:
         title=f"{chosen.data}: accuracy on left-out sources, {chosen.never} always trains; compared with {BASE}",
         title_justify="left",
     )
-    for heading in ("form", *domains, "mean", *headings):
+    for heading in ("form", *domains, "mean", "deviations", *headings):
         table.add_column(heading, justify="left" if heading == "form" else "right")
     rows = []
     for form in sorted(found, key=lambda form: -statistics.mean(found[form].values())):
@@ -144,9 +156,17 @@ def main() -> None:
         mean = 100 * statistics.mean(found[form].values())
         versus = against[form].as_json() if form in against else None
         rows.append(
-            {"form": form, "mean": mean, "by_domain": by_domain, "seconds": seconds[form], "against_base": versus}
+            {
+                "form": form,
+                "mean": mean,
+                "by_domain": by_domain,
+                "deviations": norms.get(form),
+                "seconds": seconds[form],
+                "against_base": versus,
+            }
         )
-        table.add_row(Text(form), *(f"{value:.1f}" for value in by_domain.values()), f"{mean:.2f}", *cells[form])
+        size = f"{norms[form]:.2g}" if form in norms else ""
+        table.add_row(Text(form), *(f"{value:.1f}" for value in by_domain.values()), f"{mean:.2f}", size, *cells[form])
     Console(width=180).print(table)
     if chosen.save:
         path = RESULTS / f"{chosen.save}.json"

@@ -46,7 +46,7 @@ def test_every_output_keeps_the_leading_dimensions(build_head, lead):
     assert out.products.self_product.shape == lead
     assert out.products.cross.shape == (*lead, 3)
     assert out.products.gram.shape == (3, 3)
-    assert out.coverage.shape == lead if head.covers else out.coverage is None
+    assert out.coverage.shape == lead if head.shared is not None else out.coverage is None
     if out.variance is not None:
         assert out.variance.shape == out.prediction.shape
     penalty = head.penalty(out)

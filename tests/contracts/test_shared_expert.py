@@ -64,7 +64,7 @@ def test_by_default_coverage_is_reported_and_every_sample_gets_its_full_deviatio
 def test_a_head_without_a_shared_expert_has_no_coverage():
     head = GatedDomainUnits(4, 2, shared=False, coverage=True)
     assert head.shared is None
-    assert not head.covers
+    assert not head.applies_coverage
     assert head.evaluate(torch.randn(3, 4)).coverage is None
 
 

@@ -38,7 +38,7 @@ def test_gates_novelty_and_familiarity_are_those_of_the_layer(name, settings, ta
         np.testing.assert_allclose(fit.novelty(table.x), units.novelty(rows), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(fit.familiarity(table.x), units.familiarity(rows), rtol=1e-4, atol=1e-5)
         assert fit.gates(table.x).shape == (90, 3)
-        if units.covers:
+        if units.applies_coverage:
             np.testing.assert_allclose(fit.predicted(table.x).coverage, out.coverage, rtol=1e-4, atol=1e-5)
         if name == "GDUClassifier":
             np.testing.assert_allclose(fit.decision_function(table.x), out.prediction, rtol=1e-4, atol=1e-5)

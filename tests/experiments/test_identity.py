@@ -30,10 +30,8 @@ def test_a_recipe_as_ever_has_none_of_the_keys_that_came_later():
         ("linear", numbers(), "dc55b495605c"),
     ],
 )
-def test_runs_have_the_names_that_the_first_version_gave_them(method, dataset, name):
-    # Then as now, but that blocks of small domains repeated their rows, and LISA's default was another.
-    training, settings = ({"repeat_rows": True}, {"intra_label": 0.5}) if method == "lisa" else ({}, {})
-    assert run_hash(resolved(recipe(method, training=training, settings=settings), dataset).identity()) == name
+def test_runs_keep_their_names(method, dataset, name):
+    assert run_hash(resolved(recipe(method), dataset).identity()) == name
 
 
 @pytest.mark.parametrize("setting", sorted(LATER_IN_TRAINING))

@@ -360,7 +360,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("training", "rate"): 0.002,
     ("training", "weight_decay"): 0.1,
     ("training", "momentum"): 0.8,
-    ("training", "schedule"): "constant",
+    ("training", "schedule"): "step",
     ("training", "patience"): 7,
     ("training", "ema"): 0.99,
     ("training", "swad"): True,
@@ -416,8 +416,11 @@ def test_every_entry_but_where_the_data_lie_is_part_of_what_makes_a_run():
     written = {path for path in leaves(base.plain()) if path[0] != "data"}
     assert written - BY_DIGEST - {("training", "repeat_rows")} == set(OTHER_VALUES)  # a new one must be thought of
     hashes = {(): run_hash(base.identity())}
+    # Patience is refused with the schedule of the others.
+    waiting = base.but(training=base.training.model_copy(update={"patience": OTHER_VALUES["training", "patience"]}))
     for path, value in OTHER_VALUES.items():
-        hashes[path] = run_hash(parse_recipe(with_entry(path, value), where="").identity())
+        changed = parse_recipe(with_entry(path, value), where="") if path[-1] != "patience" else waiting
+        hashes[path] = run_hash(changed.identity())
     assert len(set(hashes.values())) == len(OTHER_VALUES) + 1
 
 

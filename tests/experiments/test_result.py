@@ -172,7 +172,7 @@ def test_the_chosen_metric_is_the_one_of_the_result():
     found = said(data, hold_outs(data, "north")[0], recipe=recipe(metric="log_loss"))
     assert (found["metric"], found["higher_is_better"]) == ("log_loss", False)
     assert found["test"] == {"metric": "log_loss", "by_domain": {"north": 0.0}, "overall": 0.0}
-    assert found["selection"] == "source validation log loss"
+    assert found["selection"] == "mean source validation log loss"
 
 
 def test_groups_are_scored_beside_domains():

@@ -100,7 +100,7 @@ def test_the_metrics_have_every_epoch_with_the_loss_the_penalties_and_the_gates(
     records = gated.metrics()
     assert [record["epoch"] for record in records] == [0, 1]
     for record in records:
-        assert set(record["train"]) == {"task", "reconstruction"}
+        assert set(record["train"]) == {"task", "reconstruction", "deviations"}
         assert {"gate_entropy", "srip", "coverage"} <= set(record["measures"])
         assert set(record["validation"]["by_domain"]) == {"south", "west"}
         assert 0 < record["measures"]["gate_entropy"] <= np.log(5) + 1e-6
@@ -150,7 +150,7 @@ def test_the_result_says_what_was_done_and_what_came_of_it(gated):
         "sources": ["south", "west"],
         "metric": "accuracy",
         "higher_is_better": True,
-        "selection": "source validation accuracy",
+        "selection": "mean source validation accuracy",
         "epochs": 2,
         "stopped": "all epochs",
         "uses_domains": False,

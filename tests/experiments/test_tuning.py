@@ -333,7 +333,7 @@ def test_a_table_names_tuned_rows_says_how_and_keeps_all_trials_in_a_file(tmp_pa
     text = Comparison(results).markdown()
     assert "| ERM (tuned) |" in text
     assert "of 2 trials for each method and hold-out" in text
-    assert "by source validation accuracy" in text
+    assert "by mean source validation accuracy" in text
     assert text.count("tuning.json") == 1
     assert "chosen settings: north: " in text
 

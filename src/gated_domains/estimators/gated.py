@@ -128,11 +128,11 @@ class Gated(NetworkEstimator):
 class GDUClassifier(Gated, NetworkClassifier):
     """A classifier that holds up on a domain it has not seen: gated domain units on the columns of ``X``.
 
-        logits = f_0(x) + c(x) sum_j beta_j(x) d_j(x)
+        logits = f_0(x) + sum_j beta_j(x) d_j(x)
 
-    with a linear machine f_0 that all rows share, linear deviations d_j of each basis, gates beta by a kernel, and
-    coverage c, which takes an unfamiliar row back to f_0. Minimised is the mean loss plus ``alpha / 2 ||f_0||^2`` plus
-    ``deviation_alpha / 2 ||d||^2`` plus the penalties of the units (``lambda_*``).
+    with a linear machine f_0 that all rows share, linear deviations d_j of each basis, and gates beta by a kernel.
+    Minimised is the mean loss plus ``alpha / 2 ||f_0||^2`` plus ``deviation_alpha / 2 ||d||^2`` plus the penalties of
+    the units (``lambda_*``).
 
     Parameters
     ----------
@@ -142,7 +142,8 @@ class GDUClassifier(Gated, NetworkClassifier):
     gate : ``"cosine"``, ``"mmd"`` or ``"projection"``.
     sigma : width of the Gaussian kernel on standardised columns; ``"median"``: the median distance of rows.
     kappa : sharpness of the gates; ``"auto"``: their mean entropy is half of log M.
-    shared, coverage : f_0 and c above; without ``shared`` the paper's form, ``sum_j beta_j f_j(x)``.
+    shared : f_0 above; without it the paper's form, ``sum_j beta_j f_j(x)``.
+    coverage : multiply the deviations of a row by its familiarity, which is reported either way.
     learn_bases : move the bases in training; without, they stay where k-means put them, and the objective is convex.
     standardize : give columns mean 0 and deviation 1 first.
     class_weight : ``"balanced"``, or a weight for each class.
@@ -181,7 +182,7 @@ class GDUClassifier(Gated, NetworkClassifier):
         sigma: float | Literal["median"] = "median",
         kappa: float | Literal["auto"] = "auto",
         shared: bool = True,
-        coverage: bool = True,
+        coverage: bool = False,
         learn_bases: bool = False,
         alpha: float = 1e-2,
         deviation_alpha: float = 1e-2,
@@ -249,7 +250,7 @@ class GDURegressor(Gated, NetworkRegressor):
         sigma: float | Literal["median"] = "median",
         kappa: float | Literal["auto"] = "auto",
         shared: bool = True,
-        coverage: bool = True,
+        coverage: bool = False,
         learn_bases: bool = False,
         alpha: float = 1e-2,
         deviation_alpha: float = 1e-2,

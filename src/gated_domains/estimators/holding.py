@@ -42,4 +42,9 @@ class Held:
         if self.units.bases.requires_grad:
             return self.units.weigh(standard)._replace(coverage=coverage)
         products = InnerProducts(self.self_product[place], self.cross[place], self.gram, self.active)
-        return Weighed(products=products, beta=self.beta[place], coverage=coverage)
+        return Weighed(
+            products=products,
+            beta=self.beta[place],
+            coverage=coverage,
+            applies_coverage=self.units.applies_coverage,
+        )

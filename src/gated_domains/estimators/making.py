@@ -103,6 +103,7 @@ def gated_network(
         lambda_l1=chosen.lambda_l1,
         lambda_entropy=chosen.lambda_entropy,
         lambda_orth=chosen.lambda_orth,
+        lambda_dev=0.0,  # the ridge of estimators is deviation_alpha
     )
     units.bases.requires_grad_(chosen.learn_bases)
     if units.shared is not None:

@@ -55,7 +55,6 @@ _LATER_IN_TRAINING = {
         "accumulate",
         "checkpoint_activations",
         "augment",
-        "swad_segments",
     )
 }
 _LATER_IN_METHODS = {

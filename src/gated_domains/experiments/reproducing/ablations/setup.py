@@ -61,7 +61,7 @@ class Setup:
             hold_out=setting.hold_out,
             body=self.body,
             training=parsed(TrainingSettings, fields, "the ablations"),
-            selection="source_pooled" if usual is PAPER else "source_validation",
+            selection="source_pooled",
             seed=seed,
             method=_method(setting),
         )
