@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from gated_domains.backbones.finding import Inputs, call, evaluating, find_head,
 from gated_domains.backbones.views import InputView, ManyLayers, Standardised, ViewedHead
 from gated_domains.layer.checks import check_rows
 from gated_domains.layer.experts import LinearExperts
-from gated_domains.layer.fitting import Initialiser, kmeans_bases
 from gated_domains.layer.replicas import on_first_rank
 from gated_domains.layer.units import GatedDomainUnits
 
@@ -121,7 +121,7 @@ def renew_head(
     units, rows = model_head(model), gating_rows(model, batches, max_rows=max_rows)
     if _viewed_head(model, units) is None or optimizer is None or not units.refit_is_due(rows, seed=seed):
         return units.renew(rows, optimizer=optimizer, seed=seed)
-    return _fit_on_rows(model, rows, seed=seed, optimizer=optimizer, initialiser=units.renewed_bases)
+    return _fit_on_rows(model, rows, partial(units.refit_bases, optimizer=optimizer, seed=seed))
 
 
 def fit_head(
@@ -138,28 +138,20 @@ def fit_head(
     inputs are used. For other settings: ``model_head(model).fit_bases(gating_rows(model, batches), sigma=...)``.
     """
     rows = gating_rows(model, batches, max_rows=max_rows)
-    return _fit_on_rows(model, rows, seed=seed, optimizer=optimizer)
+    return _fit_on_rows(model, rows, partial(model_head(model).fit_bases, optimizer=optimizer, seed=seed))
 
 
-def _fit_on_rows(
-    model: nn.Module,
-    rows: Tensor,
-    *,
-    seed: int,
-    optimizer: torch.optim.Optimizer | None,
-    initialiser: Initialiser = kmeans_bases,
-) -> GatedDomainUnits:
+def _fit_on_rows(model: nn.Module, rows: Tensor, fit: Callable[[Tensor], GatedDomainUnits]) -> GatedDomainUnits:
     """Fit the units to rows that gates saw, and the standardisation of a view with them."""
     units = model_head(model)
     viewed = _viewed_head(model, units)
     if viewed is None:
-        return units.fit_bases(rows, initialiser=initialiser, seed=seed, optimizer=optimizer)
+        return fit(rows)
     observed = viewed.standardised.inverse(rows)
     on_first_rank(lambda: check_rows(observed, at_least=2, purpose="standardising a view"), [units.bases])
     renewed = Standardised(units.gating_features).to(observed)
     renewed.fit(observed)
-    # Refuses before anything is written.
-    units.fit_bases(renewed(observed), initialiser=initialiser, seed=seed, optimizer=optimizer)
+    fit(renewed(observed))  # refuses before anything is written
     viewed.standardised.take_from(renewed)
     return units
 

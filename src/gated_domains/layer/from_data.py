@@ -162,7 +162,7 @@ class FitsData(nn.Module):
             Random seed.
         """
         if optimizer is not None and self.refit_is_due(features, seed=seed):
-            return self.fit_bases(features, initialiser=self.renewed_bases, seed=seed, optimizer=optimizer)
+            return self.refit_bases(features, optimizer=optimizer, seed=seed)
         self.fit_coverage(features, seed=seed)
         found = self.drift(features, seed=seed)
         if found is not None and found.dead and not self._warned:
@@ -176,12 +176,27 @@ class FitsData(nn.Module):
         on_first_rank(lambda: due.fill_(float(self.drift(features, seed=seed) is not None)), [due])
         return bool(due)
 
-    def renewed_bases(self, features: Tensor, num_bases: int, basis_size: int, seed: int) -> Tensor:
-        """New k-means bases, each in the place of the old one nearest to it; an initialiser for ``fit_bases``."""
-        bases = kmeans_bases(features, num_bases, basis_size, seed)
-        if not self.coverage.fitted or self.num_bases != num_bases:
-            return bases
-        return bases[nearest_places(bases.mean(1), self.active_bases.detach().mean(1))]
+    def refit_bases(
+        self: Units,
+        features: Shaped[Tensor, "..."],
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        seed: int = 0,
+    ) -> Units:
+        """``fit_bases`` in the middle of a training, whether it is due or not.
+
+        Each new basis takes the place of the old one it is nearest to. Rows that are mostly alike, as those of a
+        network that has collapsed, are no error here.
+        """
+
+        def in_old_places(x: Tensor, num_bases: int, basis_size: int, seed: int) -> Tensor:
+            bases = kmeans_bases(x, num_bases, basis_size, seed)
+            if not self.coverage.fitted or self.num_bases != num_bases:
+                return bases
+            return bases[nearest_places(bases.mean(1), self.active_bases.detach().mean(1))]
+
+        sigma = typical_distance(self._fitting_rows(features)) if as_kernel(self.kernel).has_width else None
+        return self.fit_bases(features, initialiser=in_old_places, sigma=sigma, seed=seed, optimizer=optimizer)
 
     @property
     def num_bases(self) -> int:
