@@ -20,7 +20,7 @@ from gated_domains.keras_layer.callbacks import PenaltyRamp  # noqa: E402
 
 X, Y = rows(24)
 FIT = {"batch_size": 24, "verbose": 0}
-ALL = {"lambda_ols": 1.0, "lambda_l1": 2.0, "lambda_entropy": 3.0, "lambda_orth": 4.0}
+ALL = {"lambda_ols": 1.0, "lambda_l1": 2.0, "lambda_entropy": 3.0, "lambda_orth": 4.0, "lambda_dev": 5.0}
 
 
 def scales(head):
@@ -94,8 +94,8 @@ def test_between_epochs_and_after_training_the_factor_is_1(tmp_path):
     model, head = gated(**ALL)
     path = tmp_path / "model.keras"
     model.fit(X, Y, epochs=2, callbacks=[PenaltyRamp(), keras.callbacks.ModelCheckpoint(path)], **FIT)
-    assert scales(head) == [1] * 4
-    assert scales(keras.saving.load_model(path).get_layer("head")) == [1] * 4
+    assert scales(head) == [1] * 5
+    assert scales(keras.saving.load_model(path).get_layer("head")) == [1] * 5
 
 
 @pytest.mark.one_backend
@@ -126,7 +126,7 @@ def test_a_penalty_that_is_not_in_use_is_refused_with_the_cure():
 
 
 def test_a_layer_without_penalties_is_refused():
-    model, _ = gated(lambda_ols=0.0)
+    model, _ = gated(lambda_ols=0.0, lambda_dev=0.0)
     with pytest.raises(ValueError, match=r"no penalty of 'head' is in use.* lambda_ols"):
         model.fit(X, Y, callbacks=[PenaltyRamp()], **FIT)
 

@@ -72,8 +72,8 @@ EXPERTS: dict[str, Callable[[], Any]] = {
     "mlp": lambda: MLPExperts(hidden=6),
     "mlp_no_bias": lambda: MLPExperts(hidden=6, activation="silu", bias=False),
 }
-MODES = {"plain": {"shared": False}, "shared": {"coverage": False}, "covered": {}}
-PENALTIES = {"lambda_ols": 0.3, "lambda_l1": 0.2, "lambda_entropy": 0.1, "lambda_orth": 0.4}
+MODES = {"plain": {"shared": False}, "shared": {"coverage": False}, "covered": {"coverage": True}}
+PENALTIES = {"lambda_ols": 0.3, "lambda_l1": 0.2, "lambda_entropy": 0.1, "lambda_orth": 0.4, "lambda_dev": 0.6}
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -505,7 +505,7 @@ OTHERWISE: dict[str, tuple[dict[str, Any], str]] = {
     "bias": ({"experts": partial(TorchLinear, bias=False)}, r"experts is .*bias=True.* and .*bias=False"),
     "activation": ({"experts": partial(TorchLinear, activation=F.relu)}, r"experts is .*None.* and .*'relu'"),
     "shared": ({"shared": False}, "shared is True in Keras and False in PyTorch"),
-    "coverage": ({"coverage": False}, "coverage is True in Keras and False in PyTorch"),
+    "coverage": ({"coverage": True}, "coverage is False in Keras and True in PyTorch"),
     "task": ({"task": torch_tasks.ProbabilisticRegression(0.5)}, r"min_scale is None in Keras and 0\.5 in PyTorch"),
 }
 

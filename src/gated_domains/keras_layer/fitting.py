@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gated_domains.choose.bases import Initialiser, kmeans_bases
 from gated_domains.choose.kappa import match_kappa
@@ -159,7 +159,7 @@ class FitsData(keras.layers.Layer):
         network that has collapsed, are no error here.
         """
 
-        def in_old_places(x: NDArray[Any], num_bases: int, basis_size: int, seed: int) -> NDArray[Any]:
+        def in_old_places(x: ArrayLike, num_bases: int, basis_size: int, seed: int) -> NDArray[Any]:
             bases = kmeans_bases(x, num_bases, basis_size, seed)
             if not self.coverage.fitted or self.num_bases != num_bases:
                 return bases

@@ -60,7 +60,7 @@ def fine_tune(
 
     Nothing else moves, batch-norm statistics neither. Bases, sigma and kappa are fitted to the features first
     (``fit``), and coverage is renewed at each epoch and at the end. ``loss`` and ``metrics`` None: by the model's last
-    activation and the targets; ``optimizer`` None: Adam at 1e-3, with a weight decay of 0.1 for the deviations alone.
+    activation and the targets; ``optimizer`` None: Adam at 1e-3.
 
     Callbacks see the model of the head, whose inputs are the features. The model itself is compiled only if it was not.
     """
