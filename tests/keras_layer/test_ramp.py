@@ -64,7 +64,7 @@ def test_steps_of_an_epoch_see_its_factor_validation_too():
     seen = []
     looks = [Calls(lambda _: seen.append(scales(head)), at=at) for at in ("on_train_batch_end", "on_test_end")]
     model.fit(X, Y, batch_size=12, epochs=2, verbose=0, validation_data=(X, Y), callbacks=[PenaltyRamp(4), *looks])
-    assert seen == [[0] * 4] * 3 + [[0.25] * 4] * 3
+    assert seen == [[0] * 5] * 3 + [[0.25] * 5] * 3
 
 
 @pytest.mark.one_backend
@@ -75,7 +75,7 @@ def test_penalties_that_are_named_ramp_and_the_others_stay():
     slow = PenaltyRamp(4, penalties="entropy")
     down = PenaltyRamp(schedule=lambda epoch: 2 - epoch, penalties=["orthogonality", "sparsity"])
     history = model.fit(X, Y, epochs=2, callbacks=[slow, down, look], **FIT).history
-    assert seen == [[1, 2, 0, 2], [1, 1, 0.25, 1]]
+    assert seen == [[1, 2, 0, 2, 1], [1, 1, 0.25, 1, 1]]
     assert history["penalty_scale_entropy"] == [0, 0.25]
     assert history["penalty_scale_orthogonality"] == history["penalty_scale_sparsity"] == [2, 1]
     assert "penalty_scale" not in history
@@ -83,11 +83,11 @@ def test_penalties_that_are_named_ramp_and_the_others_stay():
 
 @pytest.mark.one_backend
 def test_penalties_that_are_not_in_use_stay_where_they_are():
-    model, head = gated(lambda_ols=0.1)
+    model, head = gated(lambda_ols=0.1, lambda_dev=0.0)
     seen = []
     look = Calls(lambda _: seen.append(scales(head)), at="on_train_batch_end")
     model.fit(X, Y, callbacks=[PenaltyRamp(), look], **FIT)
-    assert seen == [[0, 1, 1, 1]]
+    assert seen == [[0, 1, 1, 1, 1]]
 
 
 def test_between_epochs_and_after_training_the_factor_is_1(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -566,3 +567,14 @@ def test_who_lacks_torch_is_told_how_to_get_it(monkeypatch):
 def test_the_module_is_imported_without_torch():
     done = without_torch("import gated_domains.keras_layer.transfer")
     assert done.returncode == 0, done.stderr
+
+
+def test_both_sides_have_the_same_defaults():
+    ours, theirs = (signature(side.__init__).parameters for side in (GatedDomainUnits, in_torch.GatedDomainUnits))
+    shared = (set(ours) & set(theirs)) - {"self", "kernel", "experts"}  # None stands for the same kernel and experts
+    assert {name: ours[name].default for name in shared} == {name: theirs[name].default for name in shared}
+    assert {"coverage", "lambda_dev", "num_bases", "shared"} <= shared
+    papers = [
+        signature(side.paper).parameters["num_bases"].default for side in (GatedDomainUnits, in_torch.GatedDomainUnits)
+    ]
+    assert papers == [10, 10]
