@@ -4,7 +4,8 @@
     python examples/hf_trainer.py                                       # some ten seconds on a CPU, no network
 
 ``GatedTrainer`` takes any model that ``replace_head`` gave units. What they need beside an ordinary training: they are
-fitted to the data before the first step, their penalty joins the loss, and what is familiar is measured anew.
+fitted to the data before the first step and whenever features have moved away, their penalty joins the loss, and what
+is familiar is measured before each epoch and each evaluation.
 ``save_model`` keeps them; ``from_pretrained`` knows of none, so load what was saved into a model that has them:
 ``safetensors.torch.load_model(gated_model(), folder / "model.safetensors")``.
 """
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from gated_domains import fit_head, model_head, renew_coverage, replace_head
+from gated_domains import model_head, renew_head, replace_head
 from gated_domains.torchvision_operators import let_torchvision_import
 
 let_torchvision_import()  # transformers import it where it is installed
@@ -51,22 +52,20 @@ class GatedTrainer(Trainer):
 
     def evaluation_loop(self, *args: Any, **settings: Any) -> Any:
         if self.state.global_step > 0:  # a model that is only loaded has the coverage it was saved with
-            renew_coverage(self.model.eval(), self.familiar)
+            renew_head(self.model.eval(), self.familiar)
         return super().evaluation_loop(*args, **settings)
 
 
 class Renewing(TrainerCallback):
-    """Units fitted before the first step, and what is familiar measured anew at the start of each epoch."""
+    """Units fitted before the first step, and kept fitted to features that move at the start of each epoch."""
 
     def __init__(self, familiar: DataLoader[Any]) -> None:
         self.familiar = familiar
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **_: Any) -> None:
-        if state.global_step == 0:  # a training that goes on has its bases
-            fit_head(model.train(), self.familiar)
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **_: Any) -> None:
-        renew_coverage(model.train(), self.familiar)  # an evaluation has left it in eval mode
+    def on_epoch_begin(
+        self, args: Any, state: Any, control: Any, *, model: nn.Module, optimizer: torch.optim.Optimizer, **_: Any
+    ) -> None:
+        renew_head(model.train(), self.familiar, optimizer=optimizer)  # an evaluation has left it in eval mode
 
 
 # What is reviewed: its parts, and the words that praise it and that blame it, which may be blame and praise of another.

@@ -4,7 +4,8 @@
     python examples/lightning_module.py                                 # some twenty seconds on a CPU
 
 ``GatedModule`` takes any model that ``replace_head`` gave units. What they need beside an ordinary module: they are
-fitted to the data before the first step, their penalty joins the loss, and what is familiar is measured anew.
+fitted to the data before the first step and whenever features have moved away, their penalty joins the loss, and what
+is familiar is measured before each epoch and each validation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gated_domains import fit_head, model_head, renew_coverage, replace_head
+from gated_domains import model_head, renew_head, replace_head
 from gated_domains.data import hold_outs, load_data
 from gated_domains.torchvision_operators import let_torchvision_import
 
@@ -32,16 +33,12 @@ class GatedModule(LightningModule):
         super().__init__()
         self.model = model
 
-    def on_train_start(self) -> None:
-        if self.trainer.global_step == 0:  # a training that goes on has its bases
-            fit_head(self.model, self.trainer.train_dataloader)
-
     def on_train_epoch_start(self) -> None:
-        renew_coverage(self.model, self.trainer.train_dataloader)  # features have moved
+        renew_head(self.model, self.trainer.train_dataloader, optimizer=self.trainer.optimizers[0])
 
     def on_validation_epoch_start(self) -> None:
         if self.trainer.train_dataloader is not None:  # else the coverage is the one it was saved with
-            renew_coverage(self.model, self.trainer.train_dataloader)  # now in eval mode, as what follows
+            renew_head(self.model, self.trainer.train_dataloader)  # now in eval mode, as what follows
 
     def training_step(self, batch: Sequence[Tensor], _: int) -> Tensor:
         with model_head(self.model).record() as outs:

@@ -31,14 +31,14 @@ _HOMES = {
     "load_data": "gated_domains.data",
     "load_estimator": "gated_domains.estimators",
     "model_head": "gated_domains.backbones",
-    "renew_coverage": "gated_domains.backbones",
+    "renew_head": "gated_domains.backbones",
     "replace_head": "gated_domains.backbones",
     "suggest_num_bases": "gated_domains.choose",
     "suggest_sigma": "gated_domains.choose",
 }
 
 if TYPE_CHECKING:
-    from gated_domains.backbones import fit_head, gate_norms, model_head, renew_coverage, replace_head
+    from gated_domains.backbones import fit_head, gate_norms, model_head, renew_head, replace_head
     from gated_domains.choose import suggest_num_bases, suggest_sigma
     from gated_domains.data import DomainBatch, DomainDataset, hold_outs, load_data
     from gated_domains.estimators import ERMClassifier, ERMRegressor, GDUClassifier, GDURegressor, load_estimator
@@ -79,7 +79,7 @@ __all__ = [
     "load_data",
     "load_estimator",
     "model_head",
-    "renew_coverage",
+    "renew_head",
     "replace_head",
     "suggest_num_bases",
     "suggest_sigma",

@@ -15,7 +15,7 @@ from torch import nn
 from torch.export import Dim, export
 from torch.optim.swa_utils import update_bn
 
-from gated_domains import GatedDomainUnits, fit_head, model_head, renew_coverage, replace_head
+from gated_domains import GatedDomainUnits, fit_head, model_head, renew_head, replace_head
 from gated_domains.backbones import DigitsCNN, GatedNorm, Identity, SmallCNN, deviation_parameters, gate_norms, mixing
 from gated_domains.data.errors import DataError
 from gated_domains.layer import LinearExperts
@@ -450,7 +450,7 @@ def test_training_reaches_deviations_and_bases_through_the_norms():
 
 def test_coverage_is_renewed_through_the_same_model():
     model = deviating(following())
-    renew_coverage(model, images(seed=2))
+    renew_head(model, images(seed=2))
     assert math.isfinite(float(model_head(model).coverage.q97))
 
 

@@ -10,13 +10,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gated_domains import GatedDomainUnits, fit_head, model_head, renew_coverage, replace_head
+from gated_domains import GatedDomainUnits, fit_head, model_head, renew_head, replace_head
 from gated_domains.backbones import gating_rows
 from gated_domains.backbones.views import ViewedHead, channel_statistics
 from gated_domains.layer import GateWarning, StackedExperts
+from gated_domains.layer.fitting import median_sigma
 
 SMALL = partial(GatedDomainUnits, num_bases=3, basis_size=4)
 
@@ -508,32 +509,70 @@ def test_coverage_is_that_of_the_mode_the_model_is_in(training):
     x, model = torch.randn(400, 6), replace_head(Dropping(), verbose=False).train(training)
     fit_head(model, x)
     statistics = model.body[1].running_mean.clone()
-    renew_coverage(model, x)
+    renew_head(model, x)
     assert torch.equal(model.body[1].running_mean, statistics)
     with torch.no_grad(), model_head(model).record() as outs:
         model(x)
     assert outs[-1].coverage.mean() > 0.5
 
 
-@pytest.mark.parametrize("grown", [6.0, 60.0], ids=["kappa too small", "far from every basis"])
-def test_renewing_warns_when_features_have_left_the_bases_behind(grown):
-    x, model = torch.randn(400, 6), replace_head(Dropping(), verbose=False).eval()
+def stepped(model: nn.Module, x: Tensor) -> torch.optim.Optimizer:
+    """An optimiser that remembers something of every weight."""
     optimizer = torch.optim.AdamW(model.parameters())
-    fit_head(model, x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", GateWarning)
-        renew_coverage(model, x)
+    model(x).sum().backward()
+    optimizer.step()
+    for state in optimizer.state.values():
+        state["exp_avg"].fill_(1)
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "grown", [3.0, 6.0, 60.0], ids=["sigma too small", "kappa far too small", "far from every basis"]
+)
+def test_renewing_refits_when_features_have_left_the_bases_behind(grown):
+    x, model = torch.randn(400, 6), replace_head(Dropping(), verbose=False).eval()
+    units = fit_head(model, x)
+    optimizer = stepped(model, x)
     with torch.no_grad():
         model.body[0].weight.mul_(grown)
-    with pytest.warns(
-        GateWarning, match="features have moved away from the bases .* fit them again with fit_head"
-    ) as seen:
-        renew_coverage(model, x)
-    assert len(seen) == 1
-    fit_head(model, x, optimizer=optimizer)
     with warnings.catch_warnings():
         warnings.simplefilter("error", GateWarning)
-        renew_coverage(model, x)
+        renew_head(model, x, optimizer=optimizer)
+    assert units.kernel.get_sigma() == pytest.approx(median_sigma(gating_rows(model, x)), rel=1e-6)
+    assert units.drift(gating_rows(model, x)) is None
+    assert (optimizer.state[units.bases]["exp_avg"] == 0).all()
+    assert (optimizer.state[units.experts.weight]["exp_avg"] == 1).all()
+
+
+@pytest.mark.parametrize("viewed", [False, True])
+def test_renewing_fits_once_and_then_leaves_bases_that_fit_alone(viewed):
+    x, model = torch.randn(400, 6), Dropping()
+    view = {"gating": lambda x: 50 + 9 * x[:, :4], "example": x[:2]} if viewed else {}
+    model = replace_head(model, verbose=False, **view).eval()
+    units, optimizer = model_head(model), torch.optim.AdamW(model.parameters())
+    before = units.bases.clone()
+    renew_head(model, x, optimizer=optimizer)
+    assert not torch.equal(units.bases, before)
+    assert gating_rows(model, x).mean().abs() < (0.01 if viewed else 10)  # a view is standardised
+    optimizer, kept = stepped(model, x), {name: value.clone() for name, value in model.state_dict().items()}
+    renew_head(model, x + 0.01, optimizer=optimizer)
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, kept[name])}
+    assert all(name.endswith(("coverage.q50", "coverage.q97")) for name in moved)
+    assert (optimizer.state[units.bases]["exp_avg"] == 1).all()
+
+
+def test_without_an_optimizer_bases_stay_and_dead_gates_are_warned_of_once():
+    x, model = torch.randn(400, 6), replace_head(Dropping(), verbose=False).eval()
+    units = fit_head(model, x)
+    before = units.bases.clone()
+    with torch.no_grad():
+        model.body[0].weight.mul_(60)
+    with pytest.warns(GateWarning, match="far from every basis.* renew_head .* with optimizer= at the start"):
+        renew_head(model, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GateWarning)
+        renew_head(model, x)
+    assert torch.equal(units.bases, before)
 
 
 def test_a_head_that_cannot_be_made_leaves_no_hook_behind():

@@ -53,7 +53,7 @@ def test_a_missing_gating_view_is_asked_for():
 
 
 def test_a_gating_view_of_another_width_is_refused():
-    with pytest.raises(ValueError, match=r"gating must have width 3.*\(5, 4\)"):
+    with pytest.raises(ValueError, match=r"gating must have width 3.*\(5, 4\); .*gating_features=4\)"):
         GatedDomainUnits(4, 2, gating_features=3)(torch.randn(5, 4), torch.randn(5, 4))
 
 

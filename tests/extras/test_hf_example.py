@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, load_model, save_file
 
-from gated_domains import model_head
+from gated_domains import fit_head, model_head
 
 pytestmark = pytest.mark.extras
 pytest.importorskip("transformers")
@@ -44,7 +44,7 @@ def trained(example, tmp_path_factory):
     """A trainer after three epochs, with the mode at each renewal and what happened, in order."""
     trainer, seen = made(example, tmp_path_factory.mktemp("hf"), each=320), []
     scope = example.GatedTrainer.compute_loss.__globals__
-    renew, step, evaluate = scope["renew_coverage"], trainer.training_step, trainer.prediction_step
+    renew, step, evaluate = scope["renew_head"], trainer.training_step, trainer.prediction_step
 
     def noted(what, function):
         def call(model, *arguments, **more):
@@ -54,7 +54,7 @@ def trained(example, tmp_path_factory):
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(scope, "renew_coverage", noted("renewed", renew))
+        patch.setitem(scope, "renew_head", noted("renewed", renew))
         patch.setattr(trainer, "training_step", noted("step", step))
         patch.setattr(trainer, "prediction_step", noted("predicted", evaluate))
         trainer.train()
@@ -80,7 +80,7 @@ def test_the_loss_falls(trained):
 def test_the_penalty_is_in_the_loss_and_reaches_the_bases(example, tmp_path):
     trainer = made(example, tmp_path)
     model, batch = trainer.model, batch_of(trainer)
-    example.fit_head(model, trainer.familiar)
+    fit_head(model, trainer.familiar)
     for module in model.modules():
         module.training = module is model  # as in training, but without dropout
     head = model_head(model)
@@ -103,7 +103,7 @@ def test_gathered_batches_weigh_as_much_as_one(example, tmp_path):
     """Two halves of a batch, gathered, give the gradient of their mean."""
     trainer = made(example, tmp_path)
     model, batch = trainer.model, batch_of(trainer)
-    example.fit_head(model, trainer.familiar)
+    fit_head(model, trainer.familiar)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

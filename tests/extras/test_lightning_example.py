@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gated_domains import model_head
+from gated_domains import fit_head, model_head
 
 pytestmark = pytest.mark.extras
 pytest.importorskip("lightning")
@@ -72,7 +72,7 @@ def test_the_loss_falls(trained):
 def test_the_penalty_is_in_the_loss_and_reaches_the_bases(example, data):
     torch.manual_seed(0)
     module = example.GatedModule(example.small_cnn())
-    example.fit_head(module.model, data[0])
+    fit_head(module.model, data[0])
     module.log = lambda *_, **__: None  # no trainer listens
     images, labels = next(iter(data[0]))
     module.model.eval()  # the same features in both calls

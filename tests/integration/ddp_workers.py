@@ -157,6 +157,16 @@ def fitted_with_a_view(rank: int) -> dict[str, Tensor]:
     return model.state_dict()
 
 
+def renewed(rank: int) -> dict[str, Tensor]:
+    """Rank 1 sees features that have moved, rank 0 does not: nobody refits; then the other way round: everyone does."""
+    head = new_head().fit_bases(rank_features(0))
+    optimizer = torch.optim.Adam(head.parameters())
+    head.renew(rank_features(0) * (1 + 9 * rank), optimizer=optimizer)
+    still = head.bases.detach().clone()
+    head.renew(rank_features(0) * (10 - 9 * rank), optimizer=optimizer)
+    return {**head.state_dict(), "still": still}
+
+
 TASKS = {
     task.__name__: task
     for task in (
@@ -170,5 +180,6 @@ TASKS = {
         failed_elsewhere,
         fitted_inside_a_model,
         fitted_with_a_view,
+        renewed,
     )
 }

@@ -98,3 +98,10 @@ def test_a_head_inside_a_wrapped_model_is_fitted_alike_everywhere(found):
 
 def test_the_standardisation_of_a_view_is_the_same_everywhere(found):
     assert_same(*found["fitted_with_a_view"])
+
+
+def test_bases_are_renewed_when_the_first_rank_finds_it_due(found):
+    assert_same(*found["renewed"])
+    alone = ddp_workers.new_head().fit_bases(ddp_workers.rank_features(0))
+    assert torch.equal(found["renewed"][0]["still"], alone.bases)
+    assert found["renewed"][0]["kernel.sigma"] > 5 * alone.kernel.sigma

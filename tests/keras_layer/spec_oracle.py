@@ -331,7 +331,7 @@ def evaluate(parameters: Parameters, features: Array, gating: Array | None, sett
     Only the bases in use are looked at: beta and products have no columns for others.
     """
     weighed = weigh(parameters["bases"], features if gating is None else gating, settings)
-    covered = {} if settings.quantiles is None else {"coverage": weighed.coverage}
+    covered = {"coverage": weighed.coverage} if settings.shared else {}
     gated = {"beta": weighed.beta, **weighed.products._asdict(), **covered, **weighed.penalties}
     return {**mix(parameters, features, weighed, settings), **gated}
 
@@ -350,6 +350,15 @@ def moments(weighed: Weighed, outputs: Array, shared: Array | None, min_scale: f
     w = on_the_simplex(weighed.beta)[:, :, None]
     centre = (w * mean).sum(1)
     return {"prediction": centre, "variance": (w * (scale**2 + mean**2)).sum(1) - centre**2}
+
+
+def deviation_norm(parameters: Parameters, used: int) -> float:
+    """``mean_j ||d_j||^2`` over the bases in use."""
+    total = 0.0
+    for j in range(used):
+        for value in under("experts", parameters).values():
+            total += sum(float(number) ** 2 for number in value[j].ravel())
+    return total / used
 
 
 # -- a loss, and its derivatives -------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from oracle_cases import (  # noqa: E402
     some_heads,
     some_triples,
 )
-from spec_oracle import PENALTY_WEIGHTS, weights_of_the_loss  # noqa: E402
+from spec_oracle import PENALTY_WEIGHTS, deviation_norm, weights_of_the_loss  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
     CosineGate,
@@ -288,15 +288,15 @@ def test_a_call_adds_each_penalty_times_its_lambda_and_its_scale(
     orthogonality: str, target: str, precision: str
 ) -> None:
     case, tolerance = Case("projection", "gaussian", "linear", "covered"), TOLERANCES[precision]
-    lambdas = {"lambda_ols": 0.3, "lambda_l1": 0.2, "lambda_entropy": 0.5, "lambda_orth": 0.7}
+    lambdas = {"lambda_ols": 0.3, "lambda_l1": 0.2, "lambda_entropy": 0.5, "lambda_orth": 0.7, "lambda_dev": 0.4}
     layer = layer_of(case, precision, orthogonality=orthogonality, orthogonality_target=target, **lambdas)
-    scales = np.array([1.0, 0.5, 2.0, 0.25])
+    scales = np.array([1.0, 0.5, 2.0, 0.25, 3.0])
     layer.penalty_scales.assign(scales.astype(precision))
     said = oracle(case)
     features = ops.convert_to_tensor(said.known.features.astype(precision))
 
     names = ["reconstruction", "sparsity", "entropy", ORTHOGONALITY[orthogonality, target]]
-    unweighted = [said.found[name] for name in names]
+    unweighted = [said.found[name] for name in names] + [deviation_norm(said.known.parameters, case.bases)]
     weighted = [scale * by * value for scale, by, value in zip(scales, lambdas.values(), unweighted, strict=True)]
     assert_close(ops.convert_to_numpy(layer(features)), said.found["prediction"], tolerance, what="prediction")
     assert_close([ops.convert_to_numpy(value) for value in layer.losses], weighted, tolerance, what="losses")
@@ -305,6 +305,16 @@ def test_a_call_adds_each_penalty_times_its_lambda_and_its_scale(
     assert tuple(terms) == layer.PENALTIES
     assert_close([ops.convert_to_numpy(value) for value in terms.values()], unweighted, tolerance, what="terms")
     assert_close(ops.convert_to_numpy(layer.penalty(out)), sum(weighted), tolerance, what="penalty")
+
+
+@in_float32
+@pytest.mark.parametrize("experts", ["linear", "linear_no_bias", "mlp", "stacked"])
+@pytest.mark.parametrize("spare", [0, 2])
+def test_the_penalty_on_deviations_is_the_mean_square_of_those_in_use(experts: str, spare: int, precision: str) -> None:
+    case = Case("cosine", "gaussian", experts, "shared", spare=spare)
+    expected = deviation_norm(oracle(case).known.parameters, case.bases)
+    norm = ops.convert_to_numpy(layer_of(case, precision).deviation_norm())
+    assert_close(norm, expected, TOLERANCES[precision], what="deviations")
 
 
 @in_float32

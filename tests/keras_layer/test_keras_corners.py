@@ -13,7 +13,6 @@ pytestmark = pytest.mark.extras
 pytest.importorskip("keras")
 
 import keras  # noqa: E402
-from backends import on_every_backend  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
 from gated_domains.keras_layer import (  # noqa: E402
@@ -22,12 +21,9 @@ from gated_domains.keras_layer import (  # noqa: E402
     ProbabilisticRegression,
     ProjectionGate,
     StackedExperts,
-    fine_tune,
     gates,
     gating_rows,
     kernels,
-    model_head,
-    replace_head,
 )
 from gated_domains.keras_layer.arrays import as_numpy  # noqa: E402
 from gated_domains.layer.gates import GATES  # noqa: E402
@@ -69,20 +65,6 @@ def test_rewriting_bases_leaves_the_count_of_steps_alone():
     assert len(head.trainable_weights) == 2  # as many as an optimiser without momenta has variables
     head.fit_bases(X, optimizer=model.optimizer)
     assert int(as_numpy(model.optimizer.iterations)) == steps
-
-
-@pytest.mark.parametrize("nested", on_every_backend([True], of=[False, True]))
-def test_a_sequential_model_goes_on_decaying_its_deviations_when_loaded(nested, tmp_path):
-    body = [layers.Dense(4, activation="relu"), layers.Dense(2)]
-    dense = keras.Sequential([keras.Input((5,)), keras.Sequential([keras.Input((5,)), *body])] if nested else body)
-    dense.build((None, 5))
-    model = replace_head(dense, verbose=False)
-    fine_tune(model, X, Y, epochs=1, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    loaded.fit(X, Y, epochs=1, verbose=0)
-    decayed = [weight for weight in loaded.trainable_variables if loaded.optimizer._use_weight_decay(weight)]
-    assert {id(weight) for weight in decayed} == {id(weight) for weight in model_head(loaded).experts.weights}
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a habit of TensorFlow")

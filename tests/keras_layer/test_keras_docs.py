@@ -42,8 +42,11 @@ def test_the_page_on_keras_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert isinstance(world["again"], GatedDomainUnits)
 
 
-def test_the_lines_of_the_readme_make_a_model():
+def test_the_lines_of_the_readme_train_a_model():
     (block,) = blocks("README.md", "py")
-    world: dict[str, Any] = {"body": keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])}
+    rng = np.random.default_rng(0)
+    body = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, activation="relu")])
+    world: dict[str, Any] = {"body": body, "x": rng.normal(size=(64, 8)).astype("float32"), "y": np.arange(64) % 10}
     exec(block, world)
-    assert tuple(world["model"](np.ones((2, 8), "float32")).shape) == (2, 10)
+    assert tuple(world["model"](world["x"][:2]).shape) == (2, 10)
+    assert world["model"].layers[-1].coverage.fitted

@@ -108,9 +108,9 @@ def test_coverage_is_one_for_half_of_the_training_rows_and_nought_for_strangers(
     assert numbers(head.novelty(strangers)).min() > numbers(head.novelty(x)).mean()
 
 
-def test_a_stranger_gets_the_shared_expert_alone():
+def test_with_coverage_a_stranger_gets_the_shared_expert_alone():
     x = clusters()
-    head = GatedDomainUnits(2, num_bases=3).fit_bases(x)
+    head = GatedDomainUnits(2, num_bases=3, coverage=True).fit_bases(x)
     for weight in head.experts.weights:
         weight.assign(RNG.standard_normal(weight.shape).astype("float32"))
     strangers = (x[:5] + 100).astype("float32")
@@ -152,7 +152,7 @@ def test_what_an_optimiser_remembers_of_rewritten_bases_is_cleared_and_nothing_e
 
 def test_dead_gates_are_told():
     x = clusters()
-    head = GatedDomainUnits.paper(2)
+    head = GatedDomainUnits.paper(2, num_bases=5)
     head.build((None, 5))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", GateWarning)
@@ -172,6 +172,8 @@ def test_the_paper_preset_has_the_papers_numbers():
     assert (head.lambda_ols, head.lambda_l1, head.lambda_orth) == (1e-3, 0, 1e-3)
     assert head.orthogonality_target == "identity"
     assert not head.has_shared
+    assert "deviations" not in head.penalties_in_use
+    assert (head.num_bases, head.kind_of_experts.bias) == (10, False)
     digits = GatedDomainUnits.paper(10, num_bases=4, basis_size=50)
     digits.build((None, 200))
     assert (digits.kernel.get_sigma(), digits.gate.get_kappa()) == (7.5, 2.0)

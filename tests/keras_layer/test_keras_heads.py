@@ -28,7 +28,7 @@ from gated_domains.keras_layer.heads import (  # noqa: E402
     fit_head,
     gating_rows,
     model_head,
-    renew_coverage,
+    renew_head,
     replace_head,
 )
 from gated_domains.keras_layer.views import Standardised  # noqa: E402
@@ -591,22 +591,25 @@ def test_renewed_coverage_follows_features_that_have_moved():
     units = model_head(new)
     before = units.coverage.q97
     units.bases.assign(as_numpy(units.bases) + 1.0)
-    renew_coverage(new, images())
+    renew_head(new, images())
     assert units.coverage.q97 != before
     rows = gating_rows(new, images())
     assert np.median(as_numpy(units.familiarity(rows))) == pytest.approx(1.0, abs=0.05)
 
 
-def test_renewing_warns_when_features_have_left_the_bases_behind():
+def test_renewing_warns_of_dead_gates_and_refits_them_with_the_optimizer():
     new = replace_head(functional(), SMALL, verbose=False)
+    new.compile("adam", "mse")
     fit_head(new, images())
     units = model_head(new)
     with warnings.catch_warnings():
         warnings.simplefilter("error", GateWarning)
-        renew_coverage(new, images())
+        renew_head(new, images())
     units.bases.assign(as_numpy(units.bases) + 100.0)
-    with pytest.warns(GateWarning, match="features have moved away from the bases .* fit them again with fit_head"):
-        renew_coverage(new, images())
+    with pytest.warns(GateWarning, match="features have moved away from the bases .* with optimizer= at the start"):
+        renew_head(new, images())
+    renew_head(new, images(), optimizer=new.optimizer)
+    assert units.drift(gating_rows(new, images())) is None
 
 
 def test_rows_come_in_any_form_that_a_model_takes():

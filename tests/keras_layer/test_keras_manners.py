@@ -33,7 +33,7 @@ from gated_domains.keras_layer import (  # noqa: E402
 
 BACKEND = keras.backend.backend()
 OTHERS = sorted({"tensorflow", "jax", "torch"} - {BACKEND})
-ALL_PENALTIES = {"lambda_ols": 0.1, "lambda_l1": 0.1, "lambda_entropy": 0.1, "lambda_orth": 0.1}
+ALL_PENALTIES = {"lambda_ols": 0.1, "lambda_l1": 0.1, "lambda_entropy": 0.1, "lambda_orth": 0.1, "lambda_dev": 0.1}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((24, 6)).astype("float32")
 Z = RNG.standard_normal((24, 4)).astype("float32")
@@ -102,7 +102,7 @@ def test_keras_own_layer_test_passes_with_a_view_of_its_own_for_gates():
         expected_output_shape=(8, 3),
         expected_num_trainable_weights=5,
         expected_num_non_trainable_weights=6,
-        expected_num_losses=1,
+        expected_num_losses=2,
         supports_masking=True,
         run_training_check=BACKEND != "tensorflow",  # Keras's test hands it a list, which tf.data refuses
     )
@@ -250,7 +250,7 @@ def test_the_scale_of_a_penalty_moves_the_loss_without_compiling_anew():
     model.compile("sgd", "mse")
     target = np.zeros((24, 3), "float32")
     whole = model.evaluate([X, Z], target, batch_size=24, verbose=0)
-    head.penalty_scales.assign([0.0, 0.0, 0.0, 0.0])
+    head.penalty_scales.assign([0.0] * len(head.PENALTIES))
     task = float(ops.mean(ops.square(head.evaluate(X, Z).prediction)))
     np.testing.assert_allclose(model.evaluate([X, Z], target, batch_size=24, verbose=0), task, rtol=1e-5)
     assert whole > task + 0.05

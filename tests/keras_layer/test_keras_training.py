@@ -22,7 +22,7 @@ from gated_domains.keras_layer import (  # noqa: E402
     ProbabilisticRegression,
 )
 from gated_domains.keras_layer.arrays import as_numpy  # noqa: E402
-from gated_domains.keras_layer.compiling import DeviationDecay, default_loss, default_optimizer  # noqa: E402
+from gated_domains.keras_layer.compiling import default_loss  # noqa: E402
 from gated_domains.keras_layer.heads import gating_rows, model_head, replace_head  # noqa: E402
 from gated_domains.keras_layer.training import end_to_end, fine_tune, stands_still  # noqa: E402
 
@@ -469,38 +469,6 @@ def test_binary_accuracy_is_taken_at_the_right_threshold():
     fine_tune(model, x, targets, epochs=8, batch_size=32, optimizer=keras.optimizers.Adam(0.05), verbose=0)
     by_hand = ((as_numpy(model(x, training=False))[:, 0] > 0) == targets).mean()
     assert model.evaluate(x, targets, verbose=0, return_dict=True)["accuracy"] == pytest.approx(by_hand, abs=1e-6)
-
-
-@pytest.mark.one_backend
-def test_only_the_deviations_are_decayed():
-    model = gated()
-    units = model_head(model)
-    units.experts.weight.assign(np.ones(units.experts.weight.shape))
-    optimizer = default_optimizer(units, learning_rate=0.1, deviation_decay=0.5)
-    optimizer.build(model.trainable_variables)
-    before = {variable.path: as_numpy(variable).copy() for variable in model.trainable_variables}
-    optimizer.apply([keras.ops.zeros(variable.shape) for variable in model.trainable_variables])
-    for variable in model.trainable_variables:
-        factor = 0.95 if "experts" in variable.path else 1.0
-        np.testing.assert_allclose(as_numpy(variable), factor * before[variable.path], rtol=1e-6)
-    assert sum("experts" in path for path in before) == 2
-
-
-def test_without_a_shared_expert_nothing_is_decayed():
-    units = model_head(gated(head=partial(SMALL, shared=False)))
-    assert type(default_optimizer(units)) is type(keras.optimizers.Adam())
-
-
-def test_a_saved_model_goes_on_training_with_the_same_decay(tmp_path):
-    model, (x, y) = gated(), data()
-    end_to_end(model, x, y, epochs=1, verbose=0)
-    model.save(tmp_path / "trained.keras")
-    again = keras.models.load_model(tmp_path / "trained.keras")
-    assert isinstance(again.optimizer, DeviationDecay)
-    deviations = {variable.path for variable in model_head(again).experts.trainable_variables}
-    assert set(again.optimizer.decayed) == deviations
-    again.fit(x, y, verbose=0)
-    assert np.isfinite(as_numpy(again(x, training=False))).all()
 
 
 def test_mixed_precision_and_a_body_in_it():

@@ -29,7 +29,7 @@ from small_keras_models import (  # noqa: E402
 
 from gated_domains.keras_layer import GatedDomainUnits, penalties  # noqa: E402
 from gated_domains.keras_layer.arrays import as_numpy  # noqa: E402
-from gated_domains.keras_layer.callbacks import DomainMonitor, PenaltyRamp, RenewCoverage  # noqa: E402
+from gated_domains.keras_layer.callbacks import DomainMonitor, PenaltyRamp, RenewHead  # noqa: E402
 
 X, Y = rows()
 UNSEEN, _ = rows(30, seed=5)
@@ -132,7 +132,7 @@ def test_measuring_moves_nothing():
 @pytest.mark.usefixtures("quick_compile")
 def test_it_works_between_compiled_steps_and_with_the_other_callbacks():
     model, head = gated(jit=True)
-    callbacks = [RenewCoverage(X), PenaltyRamp(2), DomainMonitor(X)]
+    callbacks = [RenewHead(X), PenaltyRamp(2), DomainMonitor(X)]
     history = model.fit(X, Y, epochs=2, callbacks=callbacks, **FIT).history
     expected = by_hand(head, model.get_layer("body")(X), "train")
     assert last(history, expected) == pytest.approx(expected, rel=1e-4)

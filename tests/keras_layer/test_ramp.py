@@ -20,7 +20,7 @@ from gated_domains.keras_layer.callbacks import PenaltyRamp  # noqa: E402
 
 X, Y = rows(24)
 FIT = {"batch_size": 24, "verbose": 0}
-ALL = {"lambda_ols": 1.0, "lambda_l1": 2.0, "lambda_entropy": 3.0, "lambda_orth": 4.0}
+ALL = {"lambda_ols": 1.0, "lambda_l1": 2.0, "lambda_entropy": 3.0, "lambda_orth": 4.0, "lambda_dev": 5.0}
 
 
 def scales(head):
@@ -64,7 +64,7 @@ def test_steps_of_an_epoch_see_its_factor_validation_too():
     seen = []
     looks = [Calls(lambda _: seen.append(scales(head)), at=at) for at in ("on_train_batch_end", "on_test_end")]
     model.fit(X, Y, batch_size=12, epochs=2, verbose=0, validation_data=(X, Y), callbacks=[PenaltyRamp(4), *looks])
-    assert seen == [[0] * 4] * 3 + [[0.25] * 4] * 3
+    assert seen == [[0] * 5] * 3 + [[0.25] * 5] * 3
 
 
 @pytest.mark.one_backend
@@ -75,7 +75,7 @@ def test_penalties_that_are_named_ramp_and_the_others_stay():
     slow = PenaltyRamp(4, penalties="entropy")
     down = PenaltyRamp(schedule=lambda epoch: 2 - epoch, penalties=["orthogonality", "sparsity"])
     history = model.fit(X, Y, epochs=2, callbacks=[slow, down, look], **FIT).history
-    assert seen == [[1, 2, 0, 2], [1, 1, 0.25, 1]]
+    assert seen == [[1, 2, 0, 2, 1], [1, 1, 0.25, 1, 1]]
     assert history["penalty_scale_entropy"] == [0, 0.25]
     assert history["penalty_scale_orthogonality"] == history["penalty_scale_sparsity"] == [2, 1]
     assert "penalty_scale" not in history
@@ -83,19 +83,19 @@ def test_penalties_that_are_named_ramp_and_the_others_stay():
 
 @pytest.mark.one_backend
 def test_penalties_that_are_not_in_use_stay_where_they_are():
-    model, head = gated(lambda_ols=0.1)
+    model, head = gated(lambda_ols=0.1, lambda_dev=0.0)
     seen = []
     look = Calls(lambda _: seen.append(scales(head)), at="on_train_batch_end")
     model.fit(X, Y, callbacks=[PenaltyRamp(), look], **FIT)
-    assert seen == [[0, 1, 1, 1]]
+    assert seen == [[0, 1, 1, 1, 1]]
 
 
 def test_between_epochs_and_after_training_the_factor_is_1(tmp_path):
     model, head = gated(**ALL)
     path = tmp_path / "model.keras"
     model.fit(X, Y, epochs=2, callbacks=[PenaltyRamp(), keras.callbacks.ModelCheckpoint(path)], **FIT)
-    assert scales(head) == [1] * 4
-    assert scales(keras.saving.load_model(path).get_layer("head")) == [1] * 4
+    assert scales(head) == [1] * 5
+    assert scales(keras.saving.load_model(path).get_layer("head")) == [1] * 5
 
 
 @pytest.mark.one_backend
@@ -126,7 +126,7 @@ def test_a_penalty_that_is_not_in_use_is_refused_with_the_cure():
 
 
 def test_a_layer_without_penalties_is_refused():
-    model, _ = gated(lambda_ols=0.0)
+    model, _ = gated(lambda_ols=0.0, lambda_dev=0.0)
     with pytest.raises(ValueError, match=r"no penalty of 'head' is in use.* lambda_ols"):
         model.fit(X, Y, callbacks=[PenaltyRamp()], **FIT)
 

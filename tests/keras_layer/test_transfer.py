@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,8 @@ EXPERTS: dict[str, Callable[[], Any]] = {
     "mlp": lambda: MLPExperts(hidden=6),
     "mlp_no_bias": lambda: MLPExperts(hidden=6, activation="silu", bias=False),
 }
-MODES = {"plain": {"shared": False}, "shared": {"coverage": False}, "covered": {}}
-PENALTIES = {"lambda_ols": 0.3, "lambda_l1": 0.2, "lambda_entropy": 0.1, "lambda_orth": 0.4}
+MODES = {"plain": {"shared": False}, "shared": {"coverage": False}, "covered": {"coverage": True}}
+PENALTIES = {"lambda_ols": 0.3, "lambda_l1": 0.2, "lambda_entropy": 0.1, "lambda_orth": 0.4, "lambda_dev": 0.6}
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -505,7 +506,7 @@ OTHERWISE: dict[str, tuple[dict[str, Any], str]] = {
     "bias": ({"experts": partial(TorchLinear, bias=False)}, r"experts is .*bias=True.* and .*bias=False"),
     "activation": ({"experts": partial(TorchLinear, activation=F.relu)}, r"experts is .*None.* and .*'relu'"),
     "shared": ({"shared": False}, "shared is True in Keras and False in PyTorch"),
-    "coverage": ({"coverage": False}, "coverage is True in Keras and False in PyTorch"),
+    "coverage": ({"coverage": True}, "coverage is False in Keras and True in PyTorch"),
     "task": ({"task": torch_tasks.ProbabilisticRegression(0.5)}, r"min_scale is None in Keras and 0\.5 in PyTorch"),
 }
 
@@ -566,3 +567,14 @@ def test_who_lacks_torch_is_told_how_to_get_it(monkeypatch):
 def test_the_module_is_imported_without_torch():
     done = without_torch("import gated_domains.keras_layer.transfer")
     assert done.returncode == 0, done.stderr
+
+
+def test_both_sides_have_the_same_defaults():
+    ours, theirs = (signature(side.__init__).parameters for side in (GatedDomainUnits, in_torch.GatedDomainUnits))
+    shared = (set(ours) & set(theirs)) - {"self", "kernel", "experts"}  # None stands for the same kernel and experts
+    assert {name: ours[name].default for name in shared} == {name: theirs[name].default for name in shared}
+    assert {"coverage", "lambda_dev", "num_bases", "shared"} <= shared
+    papers = [
+        signature(side.paper).parameters["num_bases"].default for side in (GatedDomainUnits, in_torch.GatedDomainUnits)
+    ]
+    assert papers == [10, 10]

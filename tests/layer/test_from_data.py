@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from sklearn.datasets import load_digits, make_blobs
 
 from gated_domains.layer import CosineGate, GatedDomainUnits, GateWarning, MMDGate, ProjectionGate, penalties
-from gated_domains.layer.fitting import kmeans_bases, median_sigma, random_bases
+from gated_domains.layer.fitting import kmeans_bases, median_sigma, nearest_places, random_bases
 from gated_domains.layer.kernels import Average, Gaussian, Laplacian, Scaled
 
 WIDTH = 6
@@ -444,3 +445,37 @@ def test_arrays_are_told_to_become_tensors(without_shape_checks):
     for call in (head, head.fit_bases):
         with pytest.raises(TypeError, match=r"features must be a tensor, got ndarray; convert with torch\.as_tensor"):
             call(np.zeros((20, 4), dtype=np.float32))
+
+
+# -- renewing --------------------------------------------------------------------------------------------------------
+
+
+def test_renewed_bases_take_the_places_of_the_old_ones_they_are_nearest_to(head):
+    """Features that are stretched and moved as a whole: the expert of a cluster stays its expert."""
+    x = three_blobs()
+    head.fit_bases(x, seed=1)
+    old = head.bases.detach().mean(1)
+    optimizer = torch.optim.Adam(head.parameters())
+    head.renew(20 * x + 7, optimizer=optimizer, seed=5)
+    new = (head.bases.detach().mean(1) - 7) / 20
+    best = min(permutations(range(3)), key=lambda order: float((new[list(order)] - old).square().sum()))
+    assert best == (0, 1, 2)
+    assert head.kernel.get_sigma() == pytest.approx(20 * median_sigma(x), rel=1e-3)
+
+
+def test_the_assignment_is_the_best_of_all():
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 2, 5, 6):
+        new, old = torch.randn(2, size, 3, generator=generator)
+        cost = [float((new[list(order)] - old).square().sum()) for order in permutations(range(size))]
+        assert float((new[nearest_places(new, old)] - old).square().sum()) == pytest.approx(min(cost), rel=1e-5)
+
+
+def test_renewing_needs_no_number_of_bases_to_stay(head):
+    """With ``num_bases="auto"`` a refit may find another number."""
+    head = GatedDomainUnits(WIDTH, 2, num_bases="auto", max_bases=4)
+    optimizer = torch.optim.Adam(head.parameters())
+    head.renew(torch.randn(200, WIDTH), optimizer=optimizer)
+    head.renew(40 * three_blobs(), optimizer=optimizer)
+    assert head.num_bases == 3
+    assert head.drift(40 * three_blobs()) is None

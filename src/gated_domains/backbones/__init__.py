@@ -14,7 +14,7 @@ from gated_domains.backbones.gating import (
     TokenStatistics,
     default_gating,
 )
-from gated_domains.backbones.heads import fit_head, gating_rows, model_head, renew_coverage, replace_head
+from gated_domains.backbones.heads import fit_head, gating_rows, model_head, renew_head, replace_head
 from gated_domains.backbones.view import View
 
 __all__ = [
@@ -43,6 +43,6 @@ __all__ = [
     "gating_rows",
     "mixing",
     "model_head",
-    "renew_coverage",
+    "renew_head",
     "replace_head",
 ]

@@ -1,18 +1,18 @@
 """Any model with a linear head becomes a gated one.
 
 >>> model = replace_head(model)                       # where the final nn.Linear stood, same call, same output shape
->>> fit_head(model, loader)                           # bases, sigma, kappa from the model's own features
->>> fit_head(model, loader, optimizer=optimizer)      # once more after the first epoch of a model from random weights
->>> renew_coverage(model, loader)                     # at the start of every epoch, and in eval mode before evaluation
+>>> renew_head(model, loader, optimizer=optimizer)    # every epoch, since features move
 >>> with model_head(model).record() as outs:
 ...     logits = model(x)
 >>> loss = F.cross_entropy(logits, y) + model_head(model).penalty(outs[-1])
+>>> renew_head(model.eval(), loader)                  # before evaluation: familiarity alone
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from gated_domains.layer.units import GatedDomainUnits
 Gating = Callable[..., Tensor] | Sequence[str]
 
 _FITTING_ROWS = 20_000
+_RENEWING_ROWS = 5_000
 
 
 def replace_head(
@@ -88,22 +89,39 @@ def model_head(model: nn.Module) -> GatedDomainUnits:
     return next(iter(found.values()))
 
 
-def renew_coverage(
+def renew_head(
     model: nn.Module,
     batches: Tensor | Mapping[str, Any] | Iterable[Any],
     *,
-    max_rows: int = _FITTING_ROWS,
+    optimizer: torch.optim.Optimizer | None = None,
+    max_rows: int = _RENEWING_ROWS,
     seed: int = 0,
 ) -> GatedDomainUnits:
-    """Measure again which rows are familiar: due at the start of an epoch, since features move, and before evaluation.
+    """Keep the gates of a model fitted to features that move: the call for the start of every epoch.
+
+    With ``optimizer`` the units are fitted where they never were (the first call), and refitted where features have
+    moved away from the bases, as they do in the first epochs of a network trained from scratch. Otherwise only the
+    quantiles of familiarity are renewed, as is due before evaluation too. See ``GatedDomainUnits.renew``.
 
     The model runs in the mode it is in: dropout and batch statistics make training rows look unlike those in eval mode.
-    Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.
+    Warns (``GateWarning``) once when gates have died and are not refitted.
+
+    Parameters
+    ----------
+    batches
+        As for ``fit_head``: a loader, or one input.
+    optimizer
+        The optimizer of the training, whose state of the bases is cleared when they are rewritten; left out, bases
+        stay as they are.
+    max_rows
+        How many rows, the first of a loader, are looked at.
+    seed
+        Random seed.
     """
-    rows = gating_rows(model, batches, max_rows=max_rows)
-    units = model_head(model).fit_coverage(rows, seed=seed)
-    units.warn_if_features_moved(rows, seed=seed)
-    return units
+    units, rows = model_head(model), gating_rows(model, batches, max_rows=max_rows)
+    if _viewed_head(model, units) is None or optimizer is None or not units.refit_is_due(rows, seed=seed):
+        return units.renew(rows, optimizer=optimizer, seed=seed)
+    return _fit_on_rows(model, rows, partial(units.refit_bases, optimizer=optimizer, seed=seed))
 
 
 def fit_head(
@@ -119,18 +137,27 @@ def fit_head(
     ``batches`` is one input (a tensor, or a dict of keyword arguments) or a loader; of ``(inputs, targets, ...)`` the
     inputs are used. For other settings: ``model_head(model).fit_bases(gating_rows(model, batches), sigma=...)``.
     """
-    units = model_head(model)
-    viewed = next((m for m in model.modules() if isinstance(m, ViewedHead) and m.units is units), None)
     rows = gating_rows(model, batches, max_rows=max_rows)
+    return _fit_on_rows(model, rows, partial(model_head(model).fit_bases, optimizer=optimizer, seed=seed))
+
+
+def _fit_on_rows(model: nn.Module, rows: Tensor, fit: Callable[[Tensor], GatedDomainUnits]) -> GatedDomainUnits:
+    """Fit the units to rows that gates saw, and the standardisation of a view with them."""
+    units = model_head(model)
+    viewed = _viewed_head(model, units)
     if viewed is None:
-        return units.fit_bases(rows, seed=seed, optimizer=optimizer)
+        return fit(rows)
     observed = viewed.standardised.inverse(rows)
     on_first_rank(lambda: check_rows(observed, at_least=2, purpose="standardising a view"), [units.bases])
     renewed = Standardised(units.gating_features).to(observed)
     renewed.fit(observed)
-    units.fit_bases(renewed(observed), seed=seed, optimizer=optimizer)  # refuses before anything is written
+    fit(renewed(observed))  # refuses before anything is written
     viewed.standardised.take_from(renewed)
     return units
+
+
+def _viewed_head(model: nn.Module, units: GatedDomainUnits) -> ViewedHead | None:
+    return next((m for m in model.modules() if isinstance(m, ViewedHead) and m.units is units), None)
 
 
 @torch.no_grad()
@@ -175,7 +202,7 @@ def _refuse_a_second_head(model: nn.Module, name: str | None) -> None:
     if heads and (name is None or name in heads):
         where = ", ".join(place or "the model itself" for place in heads)
         raise ValueError(
-            f"{type(model).__name__} already has gated domain units: {where}; use them (model_head, fit_head), call "
+            f"{type(model).__name__} already has gated domain units: {where}; use them (model_head, renew_head), call "
             "replace_head on a freshly built model for other settings, or choose another linear layer with name="
         )
 

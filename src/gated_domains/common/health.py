@@ -16,9 +16,17 @@ DEAD_WEIGHT = 1e-3
 DOUBLED = 0.999
 WAKE_GATES = "call fit_bases with kappa=None to match kappa to the data, or start the bases from data"
 
-REFIT = "fit them again with fit_head, and pass it the optimizer"
+REFIT = (
+    "refit them: call renew_head (or renew, of the layer) with optimizer= at the start of every epoch, and train at "
+    "least one epoch after that"
+)
+SIGMA_DRIFT, KAPPA_DRIFT = 2.5, 3.0
+"""How many times larger or smaller than the fitted ones sigma and kappa may be before bases are refitted in training.
+
+Well inside the limits of the doctor (5 and 10), so that gates are still healthy an epoch later.
+"""
 KAPPA_OUTGROWN = 100.0
-"""How many times smaller than the matched kappa the one in use may be before the bases count as left behind."""
+"""How many times smaller than the matched kappa the one in use may be before gates count as dead."""
 
 Kind = Literal["kernel", "input", "dead", "doubled"]
 
@@ -36,6 +44,13 @@ class Trouble(NamedTuple):
 
     says: str
     cure: str
+
+
+class Drift(NamedTuple):
+    """Why bases, sigma and kappa no longer fit the features, and whether gates have died of it."""
+
+    says: str
+    dead: bool
 
 
 @dataclass(frozen=True)
@@ -90,16 +105,27 @@ class GateHealth:
         """One warning for each finding."""
         _warn(self.findings())
 
-    def warn_if_features_moved(self, kappa_ratio: float) -> None:
-        """Warn where bases no longer fit the features, which training has moved since they were fitted.
+    def drift(self, *, sigma_ratio: float, kappa_ratio: float) -> Drift | None:
+        """How far features have moved from the bases since these were fitted; None where they still fit.
 
-        ``kappa_ratio`` is the kappa that would fit these rows over the one in use; 1 for a gate without kappa.
+        The ratios are those of sigma and kappa that fit these rows over the ones in use; 1 where there are none. Dead
+        and doubled bases are no reason: refitting bases to the same features would not change them.
         """
-        says = [trouble.says for kind, trouble in self.troubles().items() if kind in ("kernel", "input")]
+        dead = [trouble.says for kind, trouble in self.troubles().items() if kind in ("kernel", "input")]
         if kappa_ratio > KAPPA_OUTGROWN:
-            says.append(f"kappa is {kappa_ratio:.0f} times too small")
-        if says:
-            _warn([f"features have moved away from the bases since these were fitted: {says[0]}; {REFIT}"])
+            dead.append(f"kappa is {kappa_ratio:.0f} times too small")
+        if dead:
+            return Drift(dead[0], dead=True)
+        for name, ratio, limit in (("sigma", sigma_ratio, SIGMA_DRIFT), ("kappa", kappa_ratio, KAPPA_DRIFT)):
+            if not 1 / limit <= ratio <= limit:
+                off, side = (ratio, "small") if ratio > 1 else (1 / ratio, "large")
+                return Drift(f"{name} is {off:.1f} times too {side}", dead=False)
+        return None
+
+
+def warn_of_dead_gates(drift: Drift) -> None:
+    """Warn that gates have died while the network was trained."""
+    _warn([f"features have moved away from the bases since these were fitted: {drift.says}; {REFIT}"])
 
 
 def _warn(findings: list[str]) -> None:

@@ -12,10 +12,10 @@ Needs no torch, unless that is the backend or weights go to and from the PyTorch
 
 from gated_domains.common.health import GateHealth, GateWarning
 from gated_domains.keras_layer import kernels, penalties
-from gated_domains.keras_layer.callbacks import DomainMonitor, FreezeBackbone, PenaltyRamp, RenewCoverage
+from gated_domains.keras_layer.callbacks import DomainMonitor, FreezeBackbone, PenaltyRamp, RenewHead
 from gated_domains.keras_layer.experts import Experts, LinearExperts, MLPExperts, StackedExperts
 from gated_domains.keras_layer.gates import CosineGate, MMDGate, ProjectionGate
-from gated_domains.keras_layer.heads import fit_head, gating_rows, model_head, renew_coverage, replace_head
+from gated_domains.keras_layer.heads import fit_head, gating_rows, model_head, renew_head, replace_head
 from gated_domains.keras_layer.output import GatedOutput
 from gated_domains.keras_layer.products import InnerProducts
 from gated_domains.keras_layer.tasks import GaussianLikelihood, ProbabilisticRegression, mean_and_variance
@@ -40,7 +40,7 @@ __all__ = [
     "PenaltyRamp",
     "ProbabilisticRegression",
     "ProjectionGate",
-    "RenewCoverage",
+    "RenewHead",
     "StackedExperts",
     "copy_from_torch",
     "copy_to_torch",
@@ -53,7 +53,7 @@ __all__ = [
     "mean_and_variance",
     "model_head",
     "penalties",
-    "renew_coverage",
+    "renew_head",
     "replace_head",
     "to_torch",
 ]

@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.keras_layer.arrays import as_numpy, keras, registered
+from gated_domains.keras_layer.arrays import as_numpy, keras
 from gated_domains.keras_layer.finding import one_units
 from gated_domains.keras_layer.graphs import is_graph, last_activation
 from gated_domains.keras_layer.tasks import GaussianLikelihood
 from gated_domains.keras_layer.units import GatedDomainUnits
 
 _RATE = 1e-3
-
-
-@registered
-class DeviationDecay(keras.optimizers.AdamW):
-    """AdamW that decays some weights and no other: the deviations from a shared expert, by the ends of their paths.
-
-    Not ``exclude_from_weight_decay`` of AdamW itself, which a saved model forgets; and not by whole paths, which Keras
-    shortens when it loads a sequential model.
-    """
-
-    def __init__(
-        self, learning_rate: Any = _RATE, weight_decay: float = 0.1, decayed: Sequence[str] = (), **settings: Any
-    ) -> None:
-        super().__init__(learning_rate=learning_rate, weight_decay=weight_decay, **settings)
-        self.decayed = tuple(decayed)
-
-    def build(self, variables: list[Any]) -> None:
-        if not self.built:
-            spared = [variable for variable in variables if not self._decays(variable)]
-            if len(spared) == len(variables):
-                raise ValueError(
-                    f"none of the weights to train is one of {list(self.decayed)}, which this optimiser decays: make "
-                    "it for the model that it trains, or compile that with another"
-                )
-            self.exclude_from_weight_decay(spared)
-        super().build(variables)
-
-    def _decays(self, variable: Any) -> bool:
-        return any(f"/{variable.path}".endswith(f"/{end}") for end in self.decayed)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "decayed": list(self.decayed)}
-
-
-def default_optimizer(
-    units: GatedDomainUnits, *, learning_rate: float = _RATE, deviation_decay: float = 0.1
-) -> keras.optimizers.Optimizer:
-    """Adam; with a shared expert the deviations from it get a weight decay of their own."""
-    deviations = units.experts.trainable_variables if units.shared is not None else []
-    if not deviations:
-        return keras.optimizers.Adam(learning_rate)
-    outside = len(units.path) - len(units.name)
-    return DeviationDecay(learning_rate, deviation_decay, [variable.path[outside:] for variable in deviations])
 
 
 def compile_by_default(
@@ -73,7 +29,7 @@ def compile_by_default(
     if loss is None:
         loss = default_loss(model, units, targets)
         metrics = _metrics(loss) if metrics is None else metrics
-    model.compile(default_optimizer(units) if optimizer is None else optimizer, loss, metrics=metrics)
+    model.compile(keras.optimizers.Adam(_RATE) if optimizer is None else optimizer, loss, metrics=metrics)
 
 
 def default_loss(model: keras.Model, units: GatedDomainUnits, targets: Any) -> keras.losses.Loss:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from gated_domains.keras_layer.arrays import Array, Scalars, at_least, float_info, ops
 
+_UNFITTED = 2e4  # beyond any residual, so that an unfitted layer never falls back
+
 
 class Coverage(Scalars):
     """``c = clip((q97 - r) / max(q97 - q50, eps), 0, 1)`` of the residual r, with quantiles of training residuals.
@@ -17,7 +19,12 @@ class Coverage(Scalars):
     """
 
     def __init__(self) -> None:
-        super().__init__(q50=1e4, q97=2e4)  # beyond any residual, so that an unfitted layer never falls back
+        super().__init__(q50=_UNFITTED / 2, q97=_UNFITTED)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether quantiles were taken of data."""
+        return self.q97 < 0.99 * _UNFITTED
 
     def __call__(self, residual: Annotated[Array, "*batch"]) -> Annotated[Array, "*batch"]:
         q50, q97 = self.scalar("q50", residual), self.scalar("q97", residual)

@@ -26,6 +26,15 @@ class Bank(keras.layers.Layer):
     def call(self, features: Annotated[Array, "batch features"]) -> Annotated[Array, "batch bases units"]:
         raise NotImplementedError
 
+    def squares(self) -> Annotated[Array, "bases"]:
+        """``||w_j||^2`` of all that machine j learns."""
+        exact = "float64" if self.variable_dtype == "float64" else "float32"
+        total = ops.zeros((self.num_bases,), dtype=exact)
+        for weight in self.trainable_variables:
+            square = ops.square(ops.cast(ops.convert_to_tensor(weight), exact))
+            total = total + ops.sum(ops.reshape(square, (self.num_bases, -1)), axis=1)
+        return total
+
 
 class Experts:
     """A kind of learning machines and its settings."""
@@ -180,6 +189,14 @@ class StackedBank(Bank):
     ) -> Annotated[Array, "batch bases units"]:
         takes = [{"training": training} if member._call_has_training_arg else {} for member in self.members]
         return ops.stack([member(features, **more) for member, more in zip(self.members, takes, strict=True)], axis=1)
+
+    def squares(self) -> Annotated[Array, "bases"]:
+        exact = "float64" if self.variable_dtype == "float64" else "float32"
+        squares = [ops.zeros((), dtype=exact) for _ in self.members]
+        for j, member in enumerate(self.members):
+            for weight in member.trainable_variables:
+                squares[j] = squares[j] + ops.sum(ops.square(ops.cast(ops.convert_to_tensor(weight), exact)))
+        return ops.stack(squares)
 
 
 @registered

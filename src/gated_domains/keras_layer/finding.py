@@ -18,6 +18,7 @@ from gated_domains.keras_layer.units import GatedDomainUnits
 
 #: Rows that a head is fitted to, of data that have more; and rows that go through a model at once.
 FITTING_ROWS = 20_000
+RENEWING_ROWS = 5_000
 ROWS_AT_ONCE = 512
 
 # What a model takes: an array, a list or a dict of arrays, or an iterable of batches.

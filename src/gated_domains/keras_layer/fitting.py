@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gated_domains.choose.bases import Initialiser, kmeans_bases
 from gated_domains.choose.kappa import match_kappa
 from gated_domains.choose.num_bases import suggest_num_bases
 from gated_domains.choose.rows import as_rows, subsample
 from gated_domains.choose.sigma import suggest_sigma
-from gated_domains.common.health import GateHealth
+from gated_domains.common.assignment import cheapest_assignment
+from gated_domains.common.health import Drift, GateHealth, warn_of_dead_gates
 from gated_domains.common.numbers import positive
 from gated_domains.keras_layer.arrays import Array, as_numpy, keras, ops
 from gated_domains.keras_layer.coverage import Coverage
@@ -26,6 +28,7 @@ Units = TypeVar("Units", bound="FitsData")
 
 _CLUSTER_ROWS = 10_000
 _HEALTH_ROWS = 2_000
+_DISTANCE_ROWS = 500
 _COVERAGE_ROWS = 20_000
 
 
@@ -43,6 +46,7 @@ class FitsData(keras.layers.Layer):
     start_bases: int
     basis_size: int
     gating_features: int
+    _warned: bool = False
 
     def fit_bases(
         self: Units,
@@ -107,13 +111,65 @@ class FitsData(keras.layers.Layer):
         """Measure whether gates do anything on these rows of the gating view."""
         return self._health(self._fitting_rows(features), seed)
 
-    def warn_if_features_moved(self, features: Annotated[Array, "rows gating"], *, seed: int = 0) -> None:
-        """Warn (``GateWarning``) when these rows of the gating view are far from the bases."""
+    def drift(self, features: Annotated[Array, "rows gating"], *, seed: int = 0) -> Drift | None:
+        """How far these rows of the gating view have moved from the bases since these were fitted; None: they fit."""
+        if not self.coverage.fitted:
+            return Drift("bases were never fitted to data", dead=False)
         x = self._fitting_rows(features)
-        ratio = 1.0
+        sigma_ratio = kappa_ratio = 1.0
+        if self.kernel.has_width:
+            sigma_ratio = _typical_distance(subsample(x, _DISTANCE_ROWS, seed), seed) / self.kernel.get_sigma()
         if isinstance(self.gate, SoftmaxGate):
-            ratio = self._matched_kappa(self.gate, x, 0.5, seed) / self.gate.get_kappa()
-        self._health(x, seed).warn_if_features_moved(ratio)
+            kappa_ratio = self._matched_kappa(self.gate, x, 0.5, seed) / self.gate.get_kappa()
+        return self._health(x, seed).drift(sigma_ratio=sigma_ratio, kappa_ratio=kappa_ratio)
+
+    def renew(
+        self: Units,
+        features: Annotated[Array, "rows gating"],
+        *,
+        optimizer: keras.optimizers.Optimizer | None = None,
+        seed: int = 0,
+    ) -> Units:
+        """What a training loop calls at the start of every epoch: it keeps the gates fitted to features that move.
+
+        With ``optimizer`` bases, sigma and kappa are fitted where they never were, and refitted where features have
+        moved away from them (``drift``); each new basis then takes the place of the old one that it is nearest to, so
+        that experts keep their meaning. Else, and always without ``optimizer``, only the quantiles of familiarity are
+        renewed. Warns (``GateWarning``) once when gates have died and are not refitted.
+        """
+        if optimizer is not None and self.drift(features, seed=seed) is not None:
+            return self.refit_bases(features, optimizer=optimizer, seed=seed)
+        self.fit_coverage(features, seed=seed)
+        found = self.drift(features, seed=seed)
+        if found is not None and found.dead and not self._warned:
+            warn_of_dead_gates(found)
+        self._warned = found is not None and found.dead
+        return self
+
+    def refit_bases(
+        self: Units,
+        features: Annotated[Array, "rows gating"],
+        *,
+        optimizer: keras.optimizers.Optimizer | None = None,
+        seed: int = 0,
+    ) -> Units:
+        """``fit_bases`` in the middle of a training, whether it is due or not.
+
+        Each new basis takes the place of the old one it is nearest to. Rows that are mostly alike, as those of a
+        network that has collapsed, are no error here.
+        """
+
+        def in_old_places(x: ArrayLike, num_bases: int, basis_size: int, seed: int) -> NDArray[Any]:
+            bases = kmeans_bases(x, num_bases, basis_size, seed)
+            if not self.coverage.fitted or self.num_bases != num_bases:
+                return bases
+            before = as_numpy(self.bases)[as_numpy(self.active)].mean(1, dtype=np.float64)
+            cost = np.square(before[:, None] - bases.mean(1, dtype=np.float64)).sum(-1)
+            return np.asarray(bases[cheapest_assignment(cost.tolist())])
+
+        x = self._fitting_rows(features)
+        sigma = _typical_distance(x, seed) if self.kernel.has_width else None
+        return self.fit_bases(x, initialiser=in_old_places, sigma=sigma, seed=seed, optimizer=optimizer)
 
     @property
     def exact_dtype(self) -> str:
@@ -193,6 +249,15 @@ class FitsData(keras.layers.Layer):
 
     def _tensor(self, rows: NDArray[Any]) -> Array:
         return ops.convert_to_tensor(rows.astype(self.exact_dtype))
+
+
+def _typical_distance(x: NDArray[Any], seed: int) -> float:
+    """The median distance between rows; their root mean square distance where most rows are alike."""
+    try:
+        return suggest_sigma(x, runs=1, seed=seed).sigma
+    except ValueError:
+        spread = math.sqrt(2 * float(x.var(0, ddof=1, dtype=np.float64).sum())) if len(x) > 1 else 0.0
+        return spread if math.isfinite(spread) and spread > 0 else 1.0
 
 
 def _filled(bases: Annotated[Array, "bases size features"], active: Annotated[Array, "bases"]) -> Array:

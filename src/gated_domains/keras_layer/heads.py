@@ -1,10 +1,8 @@
 """Any functional or sequential Keras model with a Dense head becomes a gated one.
 
 >>> model = replace_head(model)                       # where the final Dense stood, same call, same output shape
->>> fit_head(model, x)                                # bases, sigma, kappa from the model's own features
 >>> model.compile("adam", loss)                       # the penalties join the loss by themselves
->>> model.fit(x, y, callbacks=[RenewCoverage(x)])
->>> renew_coverage(model, x)                          # before evaluation
+>>> model.fit(x, y, callbacks=[RenewHead(x)])         # keeps the gates fitted to features that move
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from gated_domains.keras_layer.arrays import as_numpy, keras
 from gated_domains.keras_layer.experts import LinearBank
 from gated_domains.keras_layer.finding import (
     FITTING_ROWS,
+    RENEWING_ROWS,
     ROWS_AT_ONCE,
     Inputs,
     at_least_float32_rows,
@@ -62,8 +62,8 @@ def replace_head(
     if there and (name is None or name in there):
         raise ValueError(
             f"the model {model.name!r} already has gated domain units: {', '.join(there)}; use them (model_head, "
-            "fit_head), call replace_head on the model that ends in Dense for other settings, or choose another Dense "
-            "with name="
+            "renew_head), call replace_head on the model that ends in Dense for other settings, or choose another "
+            "Dense with name="
         )
     path = find_head(model, name=name)
     old = path[-1]
@@ -87,22 +87,42 @@ def model_head(model: keras.Model) -> GatedDomainUnits:
     return one_units(model)
 
 
-def renew_coverage(
+def renew_head(
     model: keras.Model,
     inputs: Inputs,
     *,
-    max_rows: int = FITTING_ROWS,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    max_rows: int = RENEWING_ROWS,
     batch_size: int = ROWS_AT_ONCE,
     seed: int = 0,
 ) -> GatedDomainUnits:
-    """Measure again which rows are familiar: due when an epoch begins, since features move, and before evaluation.
+    """Keep the gates of a model fitted to features that move, in a loop of your own; ``model.fit`` takes ``RenewHead``.
 
-    Warns (``GateWarning``) when features have moved so far that bases and kappa no longer fit: ``fit_head`` again.
+    Called when an epoch begins with ``optimizer``, it fits the units where they never were, and refits them where
+    features have moved away from the bases. Otherwise, and without ``optimizer``, as before evaluation, it renews the
+    quantiles of familiarity alone. See ``GatedDomainUnits.renew``. Warns (``GateWarning``) once when gates have died
+    and are not refitted.
     """
     rows = gating_rows(model, inputs, max_rows=max_rows, batch_size=batch_size)
-    units = model_head(model).fit_coverage(rows, seed=seed)
-    units.warn_if_features_moved(rows, seed=seed)
+    units = model_head(model)
+    renew_on_rows(model, units, rows, optimizer=optimizer, seed=seed)
     return units
+
+
+def renew_on_rows(
+    model: keras.Model,
+    units: GatedDomainUnits,
+    rows: NDArray[Any],
+    *,
+    optimizer: keras.optimizers.Optimizer | None,
+    seed: int,
+) -> None:
+    """``renew_head`` on rows that gates saw."""
+    standardised = standardised_view(model) if len(find_units(model)) == 1 else None
+    if standardised is None or optimizer is None or units.drift(rows, seed=seed) is None:
+        units.renew(rows, optimizer=optimizer, seed=seed)
+    else:
+        fit_on_rows(model, rows, partial(units.refit_bases, optimizer=optimizer, seed=seed))
 
 
 def fit_head(
@@ -120,26 +140,21 @@ def fit_head(
     ``model_head(model).fit_bases(gating_rows(model, inputs), sigma=...)``.
     """
     rows = gating_rows(model, inputs, max_rows=max_rows, batch_size=batch_size)
-    fit_on_rows(model, rows, seed=seed, optimizer=optimizer)
-    return model_head(model)
+    units = model_head(model)
+    fit_on_rows(model, rows, partial(units.fit_bases, seed=seed, optimizer=optimizer))
+    return units
 
 
-def fit_on_rows(
-    model: keras.Model,
-    rows: NDArray[Any],
-    *,
-    seed: int = 0,
-    optimizer: keras.optimizers.Optimizer | None = None,
-) -> NDArray[Any]:
-    """``fit_head`` on rows that gates saw; gives back what they see of them now."""
-    units, standardised = model_head(model), standardised_view(model)
+def fit_on_rows(model: keras.Model, rows: NDArray[Any], fit: Callable[[NDArray[Any]], object]) -> NDArray[Any]:
+    """Fit units to rows that gates saw, and the standardisation of a view with them; gives back what they see now."""
+    standardised = standardised_view(model)
     if standardised is None:
-        units.fit_bases(rows, seed=seed, optimizer=optimizer)
+        fit(rows)
         return rows
     observed = standardised.inverse(rows)
     renewed = Standardised(dtype=standardised.dtype_policy).fit(observed)
     seen = as_numpy(renewed(observed))
-    units.fit_bases(seen, seed=seed, optimizer=optimizer)  # refuses before anything is written
+    fit(seen)  # refuses before anything is written
     standardised.take_from(renewed)
     return seen
 

@@ -17,4 +17,4 @@ class GatedOutput(NamedTuple):
     variance: Annotated[Array, "*batch units"] | None = None
     """Of the prediction, for a probabilistic task."""
     coverage: Annotated[Array, "*batch"] | None = None
-    """How much of the deviations from the shared expert a sample gets, 0 to 1."""
+    """Familiarity of each sample, from 1 (like the training data) to 0; it scales nothing unless units apply it."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from gated_domains.keras_layer.arrays import as_numpy, keras
-from gated_domains.keras_layer.callbacks.coverage import RenewCoverage
+from gated_domains.keras_layer.callbacks.renewing import RenewHead
 from gated_domains.keras_layer.compiling import compile_by_default
 from gated_domains.keras_layer.finding import (
     FITTING_ROWS,
@@ -59,7 +60,7 @@ def fine_tune(
 
     Nothing else moves, batch-norm statistics neither. Bases, sigma and kappa are fitted to the features first
     (``fit``), and coverage is renewed at each epoch and at the end. ``loss`` and ``metrics`` None: by the model's last
-    activation and the targets; ``optimizer`` None: Adam at 1e-3, with a weight decay of 0.1 for the deviations alone.
+    activation and the targets; ``optimizer`` None: Adam at 1e-3.
 
     Callbacks see the model of the head, whose inputs are the features. The model itself is compiled only if it was not.
     """
@@ -88,7 +89,7 @@ def fine_tune(
             validation_data=held_out,
             class_weight=class_weight,
             sample_weight=sample_weight,
-            callbacks=[*_renewing(units, cached, max_rows, batch_size), *callbacks],
+            callbacks=[RenewHead(cached, refit=False, max_rows=max_rows, batch_size=batch_size), *callbacks],
         )
     if not model.compiled:
         compile_by_default(model, y, loss=loss, metrics=metrics)
@@ -121,8 +122,8 @@ def end_to_end(
 
     Bases, sigma and kappa are fitted to what gates see before the first epoch (``fit``) and, where that moves as the
     body learns, once more after ``fit_after`` epochs, when it has become features of data rather than of random
-    weights. Coverage is renewed at each epoch and at the end. All this looks at ``max_rows`` rows of ``sample``, by
-    default of ``x``; a generator, which can be read only once, needs one.
+    weights, and whenever features have moved away from them (``RenewHead``). All this looks at ``max_rows`` rows of
+    ``sample``, by default of ``x``; a generator, which can be read only once, needs one.
 
     A compiled model is trained as it is compiled unless ``optimizer``, ``loss`` or ``metrics`` is given; None of those
     otherwise: as for ``fine_tune``.
@@ -140,7 +141,13 @@ def end_to_end(
     _fitted(model, seen(), fit, max_rows=max_rows, seed=seed)
     still = stands_still(model, units)
     again = [] if still or fit != "bases" else [_FitAgain(fit_after, seen, seed=seed)]
-    looked_at = min(max_rows, _COVERED) if still else max_rows
+    renewing = RenewHead(
+        sample,
+        refit=fit == "bases",
+        max_rows=min(max_rows, _COVERED) if still else max_rows,
+        batch_size=batch_size or ROWS_AT_ONCE,
+        seed=seed,
+    )
     return model.fit(
         x,
         y,
@@ -151,7 +158,7 @@ def end_to_end(
         validation_data=validation_data,
         class_weight=class_weight,
         sample_weight=sample_weight,
-        callbacks=[*again, *_renewing(units, sample, looked_at, batch_size or ROWS_AT_ONCE), *callbacks],
+        callbacks=[*again, renewing, *callbacks],
     )
 
 
@@ -164,7 +171,8 @@ class _FitAgain(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if epoch == self.epoch and epoch > 0:
-            fit_on_rows(self.model, self.seen(), seed=self.seed, optimizer=self.model.optimizer)
+            units, optimizer = model_head(self.model), self.model.optimizer
+            fit_on_rows(self.model, self.seen(), partial(units.fit_bases, seed=self.seed, optimizer=optimizer))
 
 
 def _fitted(model: keras.Model, view: NDArray[Any], fit: Fit, *, max_rows: int, seed: int) -> NDArray[Any]:
@@ -174,14 +182,10 @@ def _fitted(model: keras.Model, view: NDArray[Any], fit: Fit, *, max_rows: int, 
         raise ValueError(f"fit must be 'bases', 'sigma' or None, got {fit!r}")
     observed = view if standardised is None else standardised.inverse(view)
     if fit == "bases":
-        fit_on_rows(model, spread(view, max_rows), seed=seed)
+        fit_on_rows(model, spread(view, max_rows), partial(units.fit_bases, seed=seed))
     elif fit == "sigma":
         units.fit_sigma(spread(view, max_rows), seed=seed)
     return view if standardised is None else as_numpy(standardised(observed))
-
-
-def _renewing(units: GatedDomainUnits, inputs: Inputs, max_rows: int, batch_size: int) -> list[RenewCoverage]:
-    return [RenewCoverage(inputs, max_rows=max_rows, batch_size=batch_size)] if units.covers else []
 
 
 def stands_still(model: keras.Model, units: GatedDomainUnits) -> bool:

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from gated_domains.common.numbers import at_least_one, not_negative
-from gated_domains.common.paper import GateName, Setting, paper_setting
+from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
 from gated_domains.common.room import room
 from gated_domains.keras_layer import penalties
 from gated_domains.keras_layer.arguments import (
@@ -21,7 +21,7 @@ from gated_domains.keras_layer.arguments import (
     two_shapes,
     two_views,
 )
-from gated_domains.keras_layer.arrays import Array, at_least_float32, keras, ops, registered
+from gated_domains.keras_layer.arrays import Array, at_least_float32, keras, mean_of, ops, registered
 from gated_domains.keras_layer.coverage import Coverage
 from gated_domains.keras_layer.experts import Experts, LinearExperts
 from gated_domains.keras_layer.fitting import FitsData
@@ -45,14 +45,17 @@ class GatedDomainUnits(FitsData, Recorded):
     """A gated ensemble of learning machines, one for each learned basis of a latent elementary distribution.
 
         prediction = sum_j beta_j(x) f(x, theta_j)                    shared=False, the paper's form
-        prediction = f_0(x) + c(x) sum_j beta_j(x) d_j(x)             shared=True, the default
+        prediction = f_0(x) + sum_j beta_j(x) d_j(x)                  shared=True, the default
+        prediction = f_0(x) + c(x) sum_j beta_j(x) d_j(x)             shared=True, coverage=True
 
     beta comes from kernel inner products between ``gating`` (the features unless another view is given, as a second
-    input) and the ``bases``. With a shared expert f_0 the experts d_j are deviations that start at zero, and coverage
-    c(x) takes an unfamiliar sample back to f_0; ``coverage=False`` keeps c = 1.
+    input) and the ``bases``. With a shared expert f_0 the experts d_j are deviations that start at zero, and the
+    penalty ``lambda_dev * mean_j ||d_j||^2`` keeps them small. The familiarity c(x) of a sample is reported in the
+    output; it scales the deviations only with ``coverage=True``.
 
-    Call ``fit_bases`` with training features before training: bases, sigma and kappa then fit the data. The penalties
-    join the model's loss by themselves; ``evaluate`` and ``penalty`` are there for a loop of your own.
+    Train with the callback ``RenewHead``, or call ``fit_bases`` with training features: bases, sigma and kappa then fit
+    the data. The penalties join the model's loss by themselves; ``evaluate`` and ``penalty`` are there for a loop of
+    your own.
     """
 
     #: Each penalty and its weight, in the order of ``penalty_scales``.
@@ -61,6 +64,7 @@ class GatedDomainUnits(FitsData, Recorded):
         "sparsity": "lambda_l1",
         "entropy": "lambda_entropy",
         "orthogonality": "lambda_orth",
+        "deviations": "lambda_dev",
     }
     PENALTIES: ClassVar[tuple[str, ...]] = tuple(LAMBDAS)
 
@@ -77,13 +81,14 @@ class GatedDomainUnits(FitsData, Recorded):
         kappa: float | None = None,
         experts: Experts | None = None,
         shared: bool = True,
-        coverage: bool = True,
+        coverage: bool = False,
         task: str | ProbabilisticRegression | None = None,
         activation: Any = None,
         lambda_ols: float = 1e-3,
         lambda_l1: float = 0.0,
         lambda_entropy: float = 0.0,
         lambda_orth: float = 0.0,
+        lambda_dev: float = 1e-3,
         orthogonality: str | Penalty = "srip",
         orthogonality_target: Target = "diagonal",
         bases_initializer: Any = None,
@@ -110,7 +115,7 @@ class GatedDomainUnits(FitsData, Recorded):
         if shared:
             self.kind_of_experts.check_zero()
         self.coverage = Coverage()
-        self.covers = shared and coverage
+        self.applies_coverage = shared and coverage
         self.task = a_task(task)
         self.activation = keras.activations.get(activation)
         if self.task is not None and activation is not None:
@@ -119,6 +124,7 @@ class GatedDomainUnits(FitsData, Recorded):
         self.lambda_l1 = not_negative("lambda_l1", lambda_l1)
         self.lambda_entropy = not_negative("lambda_entropy", lambda_entropy)
         self.lambda_orth = not_negative("lambda_orth", lambda_orth)
+        self.lambda_dev = not_negative("lambda_dev", lambda_dev)
         self.orthogonality = an_orthogonality(orthogonality)
         self.orthogonality_target = penalties.check_target(orthogonality_target)
         if bases_initializer is None:
@@ -133,7 +139,7 @@ class GatedDomainUnits(FitsData, Recorded):
         *,
         gate: GateName = "cosine",
         setting: Setting = "digits",
-        num_bases: int = 5,
+        num_bases: int = PAPER_BASES,
         basis_size: int = 10,
         task: str | ProbabilisticRegression | None = None,
         activation: Any = None,
@@ -141,8 +147,9 @@ class GatedDomainUnits(FitsData, Recorded):
     ) -> GatedDomainUnits:
         """The paper's layer: its initialiser, kernel width, gate, penalties and experts, for one of its two settings.
 
-        The digits table has M = 5, its text M = 10: pass ``num_bases=10``. Fine-tuning on digits also takes sigma from
-        the data: ``head.fit_sigma(features)``. Expect a warning then: with this initialiser gates are close to dead.
+        M is 10, as in the paper's text and code; its table of settings has 5. Experts have no bias, as in its code.
+        Fine-tuning on digits also takes sigma from the data: ``head.fit_sigma(features)``. Expect a warning then: with
+        this initialiser gates are nearly constant.
         """
         row = paper_setting(setting, gate)
         return cls(
@@ -152,7 +159,7 @@ class GatedDomainUnits(FitsData, Recorded):
             sigma=row.sigma,
             gate=gate,
             kappa=row.kappa,
-            experts=LinearExperts("tanh" if row.tanh else None),
+            experts=LinearExperts("tanh" if row.tanh else None, bias=False),
             shared=False,
             task=task,
             activation=activation,
@@ -241,6 +248,19 @@ class GatedDomainUnits(FitsData, Recorded):
         features, gating = self._taken(features, gating)
         return self._evaluate(features, gating, gates, training)
 
+    @property
+    def penalties_in_use(self) -> tuple[str, ...]:
+        """The names of the penalties with a lambda above 0; there are deviations only from a shared expert."""
+        return tuple(name for name, (weight, _) in self._weighted().items() if weight > 0)
+
+    def deviation_norm(self) -> Annotated[Array, ""]:
+        """``mean_j ||d_j||^2`` over the bases in use, of the weights of the deviations from the shared expert."""
+        squares = self.experts.squares()
+        if not self.spare:
+            return mean_of(squares)
+        used = ops.cast(ops.convert_to_tensor(self.active), squares.dtype)
+        return ops.sum(squares * used) / ops.sum(used)
+
     def penalty_terms(self, out: GatedOutput) -> dict[str, Annotated[Array, ""]]:
         """The penalties in use (those with a lambda above 0), unweighted, by name."""
         return {name: penalty(out) for name, (weight, penalty) in self._weighted().items() if weight > 0}
@@ -287,13 +307,14 @@ class GatedDomainUnits(FitsData, Recorded):
             "gate": keras.saving.serialize_keras_object(self.gate),
             "experts": keras.saving.serialize_keras_object(self.kind_of_experts),
             "shared": self.has_shared,
-            "coverage": self.covers,
+            "coverage": self.applies_coverage,
             "task": None if self.task is None else keras.saving.serialize_keras_object(self.task),
             "activation": keras.activations.serialize(self.activation),
             "lambda_ols": self.lambda_ols,
             "lambda_l1": self.lambda_l1,
             "lambda_entropy": self.lambda_entropy,
             "lambda_orth": self.lambda_orth,
+            "lambda_dev": self.lambda_dev,
             "orthogonality": given if isinstance(given, str) else keras.saving.serialize_keras_object(given),
             "orthogonality_target": self.orthogonality_target,
             "bases_initializer": keras.initializers.serialize(self.bases_initializer),
@@ -336,9 +357,9 @@ class GatedDomainUnits(FitsData, Recorded):
             raise ValueError(f"gates must be 'sample' or 'batch', got {gates!r}")
         products = own if gates == "sample" else pooled(own, self.kernel, z)
         beta = self.gate(products)
-        covered = self._covered(own) if self.covers else None
+        covered = None if self.shared is None else self._covered(own)
         x = ops.reshape(ops.cast(features, self.compute_dtype), (-1, self.in_features))
-        prediction, variance = self._mix(x, beta, covered, training)
+        prediction, variance = self._mix(x, beta, covered if self.applies_coverage else None, training)
         if gates == "sample":
             beta = ops.reshape(beta, (*lead, self.max_bases))
             products = products._replace(
@@ -389,6 +410,7 @@ class GatedDomainUnits(FitsData, Recorded):
             "sparsity": (self.lambda_l1, penalties.sparsity),
             "entropy": (self.lambda_entropy, penalties.entropy),
             "orthogonality": (self.lambda_orth, self._orthogonality_penalty),
+            "deviations": (self.lambda_dev if self.has_shared else 0.0, lambda _: self.deviation_norm()),
         }
 
     def _orthogonality_penalty(self, out: GatedOutput) -> Array:

@@ -12,7 +12,11 @@ def check_input(name: str, x: Tensor, width: int) -> None:
     if not x.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {x.dtype}; convert them with .float()")
     if x.dim() < 1 or x.shape[-1] != width:
-        raise ValueError(f"{name} must have width {width} in the last dimension, got shape {tuple(x.shape)}")
+        another = f"; for such a view build GatedDomainUnits(..., gating_features={x.shape[-1]})" if x.dim() else ""
+        raise ValueError(
+            f"{name} must have width {width} in the last dimension, got shape {tuple(x.shape)}"
+            + (another if name == "gating" else "")
+        )
     if any(size == 0 for size in x.shape[:-1]):
         raise ValueError(f"{name} hold an empty batch, shape {tuple(x.shape)}: pass at least one row")
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gated_domains.common.assignment import cheapest_assignment
 from gated_domains.layer.checks import check_rows
 from gated_domains.layer.kernels import squared_distances
 
@@ -100,6 +101,17 @@ def drawn_from_clusters(
     generator = torch.Generator().manual_seed(seed)
     members = [torch.nonzero(labels == j).squeeze(-1) for j in range(int(labels.max()) + 1)]
     return torch.stack([x[_draw(own, basis_size, generator)] for own in members])
+
+
+def nearest_places(
+    centres: Float[Tensor, "bases features"], before: Float[Tensor, "bases features"]
+) -> Int[Tensor, " bases"]:
+    """For each place the new centre that takes it: the assignment with the smallest sum of squared distances.
+
+    Which one that is changes neither with a shift of all centres nor with their scale.
+    """
+    cost = squared_distances(exact(before), exact(centres))
+    return torch.tensor(cheapest_assignment(cost.tolist()), device=centres.device)
 
 
 def random_bases(

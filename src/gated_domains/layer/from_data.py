@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from gated_domains.common.health import GateHealth
+from gated_domains.common.health import Drift, GateHealth, warn_of_dead_gates
 from gated_domains.common.numbers import positive
 from gated_domains.layer.checks import check_rows, check_tensor
 from gated_domains.layer.coverage import Coverage
@@ -19,7 +19,9 @@ from gated_domains.layer.fitting import (
     kmeans_bases,
     match_kappa,
     median_sigma,
+    nearest_places,
     subsample,
+    typical_distance,
 )
 from gated_domains.layer.gates import Gate, SoftmaxGate
 from gated_domains.layer.health import gate_health
@@ -30,6 +32,7 @@ from gated_domains.layer.replicas import forget, on_first_rank
 Units = TypeVar("Units", bound="FitsData")
 
 _HEALTH_ROWS = 2_000
+_DISTANCE_ROWS = 500
 _COVERAGE_ROWS = 20_000
 
 
@@ -47,6 +50,7 @@ class FitsData(nn.Module):
     basis_size: int
     gating_features: int
     memory_budget: int
+    _warned: bool = False
 
     def fit_bases(
         self: Units,
@@ -120,13 +124,79 @@ class FitsData(nn.Module):
         return self._health(self._fitting_rows(features), seed)
 
     @torch.no_grad()
-    def warn_if_features_moved(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> None:
-        """Warn (``GateWarning``) when these rows of the gating view are far from the bases."""
+    def drift(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Drift | None:
+        """How far these rows of the gating view have moved from the bases since these were fitted; None: they fit."""
+        if not self.coverage.fitted:
+            return Drift("bases were never fitted to data", dead=False)
         x = self._fitting_rows(features)
-        ratio = 1.0
+        kernel = as_kernel(self.kernel)
+        sigma_ratio = kappa_ratio = 1.0
+        if kernel.has_width:
+            sigma_ratio = typical_distance(subsample(x, _DISTANCE_ROWS, seed)) / kernel.get_sigma()
         if isinstance(self.gate, SoftmaxGate):
-            ratio = self._matched_kappa(self.gate, x, 0.5, seed) / float(self.gate.kappa)
-        self._health(x, seed).warn_if_features_moved(ratio)
+            kappa_ratio = self._matched_kappa(self.gate, x, 0.5, seed) / float(self.gate.kappa)
+        return self._health(x, seed).drift(sigma_ratio=sigma_ratio, kappa_ratio=kappa_ratio)
+
+    def renew(
+        self: Units,
+        features: Shaped[Tensor, "..."],
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        seed: int = 0,
+    ) -> Units:
+        """What a training loop calls at the start of every epoch: it keeps the gates fitted to features that move.
+
+        With ``optimizer`` bases, sigma and kappa are fitted where they never were, and refitted where features have
+        moved away from them (``drift``); each new basis then takes the place of the old one that it is nearest to, so
+        that experts keep their meaning. Else, and always without ``optimizer``, only the quantiles of familiarity are
+        renewed. Warns (``GateWarning``) once when gates have died and are not refitted.
+
+        Parameters
+        ----------
+        features
+            Training rows of the view that gates see; some thousands are enough.
+        optimizer
+            The optimizer of the training, whose state of the bases is cleared when they are rewritten. Leave it out
+            before an evaluation: new bases would need experts that are trained with them.
+        seed
+            Random seed.
+        """
+        if optimizer is not None and self.refit_is_due(features, seed=seed):
+            return self.refit_bases(features, optimizer=optimizer, seed=seed)
+        self.fit_coverage(features, seed=seed)
+        found = self.drift(features, seed=seed)
+        if found is not None and found.dead and not self._warned:
+            warn_of_dead_gates(found)
+        self._warned = found is not None and found.dead
+        return self
+
+    def refit_is_due(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> bool:
+        """Whether features have moved away from the bases; with several processes, as rank 0 finds."""
+        due = torch.zeros(1, device=self.bases.device)
+        on_first_rank(lambda: due.fill_(float(self.drift(features, seed=seed) is not None)), [due])
+        return bool(due)
+
+    def refit_bases(
+        self: Units,
+        features: Shaped[Tensor, "..."],
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        seed: int = 0,
+    ) -> Units:
+        """``fit_bases`` in the middle of a training, whether it is due or not.
+
+        Each new basis takes the place of the old one it is nearest to. Rows that are mostly alike, as those of a
+        network that has collapsed, are no error here.
+        """
+
+        def in_old_places(x: Tensor, num_bases: int, basis_size: int, seed: int) -> Tensor:
+            bases = kmeans_bases(x, num_bases, basis_size, seed)
+            if not self.coverage.fitted or self.num_bases != num_bases:
+                return bases
+            return bases[nearest_places(bases.mean(1), self.active_bases.detach().mean(1))]
+
+        sigma = typical_distance(self._fitting_rows(features)) if as_kernel(self.kernel).has_width else None
+        return self.fit_bases(features, initialiser=in_old_places, sigma=sigma, seed=seed, optimizer=optimizer)
 
     @property
     def num_bases(self) -> int:

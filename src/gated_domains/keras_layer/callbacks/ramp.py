@@ -80,7 +80,7 @@ class PenaltyRamp(keras.callbacks.Callback):
         self._write(1.0)
 
     def _places_in(self, name: str, layer: GatedDomainUnits) -> list[int]:
-        in_use = [penalty for penalty in layer.PENALTIES if getattr(layer, _LAMBDAS[penalty]) > 0]
+        in_use = layer.penalties_in_use
         for penalty in self.penalties or ():
             if penalty not in in_use:
                 raise ValueError(

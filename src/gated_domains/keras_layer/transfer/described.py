@@ -193,7 +193,7 @@ def _in_common(layer: Any) -> dict[str, Any]:
         "max_bases": layer.max_bases,
         "basis_size": layer.basis_size,
         "num_bases": "auto" if layer.auto else layer.num_bases,
-        "coverage": layer.covers,
+        "coverage": layer.applies_coverage,
         "lambdas": {name: getattr(layer, name) for name in _LAMBDAS},
     }
 
