@@ -48,9 +48,9 @@ def read_done(path: str | os.PathLike[str], grid: Grid) -> dict[Job, Known]:
             lines[line["row"], line["target"], line["seed"], line["settings"]] = line
     found = {}
     for job in grid.jobs:
-        line = lines.get((job.row, job.column, str(job.recipe.seed), settings_hash(job)))
-        if line is not None:
-            found[job] = Known(_result(job, line, path), line.get("machine") or "an unnamed machine")
+        known = lines.get((job.row, job.column, str(job.recipe.seed), settings_hash(job)))
+        if known is not None:
+            found[job] = Known(_result(job, known, path), known.get("machine") or "an unnamed machine")
     return found
 
 
