@@ -10,7 +10,8 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, first_line
 
-FORMAT = 1
+FORMAT = 2
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,32 @@ class NewPart:
     low: float
     high: float
     is_there: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteRank:
+    """The place of the new site among the S sources and itself, by its distance to all others; 1 is the farthest.
+
+    ``squared`` is ``||mu_k - mean of the others||^2`` of the new site, unbiased, with ``rows`` rows of every site.
+    ``sites`` is S + 1, and ``p_value`` is ``rank / sites``: with fewer than 19 sources it cannot reach 0.05.
+    """
+
+    rank: int
+    sites: int
+    p_value: float
+    squared: float
+    squared_of_sources: tuple[float, ...]
+    rows: int
+
+    @property
+    def can_be_significant(self) -> bool:
+        """Whether there are sources enough for p = 0.05."""
+        return 1 / self.sites <= SIGNIFICANT
+
+    @property
+    def farther(self) -> bool:
+        """Significantly farther from the others than sources are; with few sources, farther than every one of them."""
+        return self.p_value <= SIGNIFICANT if self.can_be_significant else self.rank == 1
 
 
 @dataclass(frozen=True, kw_only=True)
