@@ -56,10 +56,11 @@ class Opened(NamedTuple):
 class Runs:
     """Models of runs, each in a folder: what is done is found there."""
 
-    def __init__(self, chosen: argparse.Namespace, what: str = "digits5-small") -> None:
-        self.what = "digits" if chosen.data is None else what
-        reading = Reading(fraction=chosen.fraction)
-        self.dataset = load_data(self.what, reading, data_dir=chosen.data)
+    def __init__(self, chosen: argparse.Namespace, what: str = "digits5-small", reading: Reading | None = None) -> None:
+        a_file = chosen.data is not None and chosen.data.is_file()
+        self.what = "digits" if chosen.data is None else str(chosen.data) if a_file else what
+        reading = reading or Reading(fraction=chosen.fraction)
+        self.dataset = load_data(self.what, reading, data_dir=None if a_file else chosen.data)
         self.hardware = Hardware(device=chosen.device)
         self.runner = Runner(self.dataset, chosen.out / "runs", hardware=self.hardware)
         asked = {"epochs": chosen.epochs, "precision": chosen.precision}

@@ -9,7 +9,8 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from gated_domains.insight.shift.site_rank import FEWEST_ROWS, site_rank, whole_groups
+from gated_domains.insight.sampling import whole_groups
+from gated_domains.insight.shift.site_rank import FEWEST_ROWS, site_rank
 from gated_domains.layer.kernels import Gaussian
 
 SIGMA = 1.5

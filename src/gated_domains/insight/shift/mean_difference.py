@@ -74,9 +74,10 @@ class ByPairs(MeanDifference):
 class ByLandmarks(MeanDifference):
     """What the span of some rows shows of the difference: features ``K_LL^-1/2 k(landmarks, x)``, in linear time.
 
-    Landmarks are whole groups, drawn from those of all rows, whatever their side. Each is at no distance from itself, which no other row is:
-    labels change places among landmarks and among other rows, never across. So, given which places were drawn, all
-    labellings that are tried are equally likely under no shift, and the level is exact for every seed.
+    Landmarks are whole groups, drawn from those of all rows, whatever their side. Each landmark is at no distance from
+    itself, which no other row is: labels change places among landmarks and among other rows, never across. So, given
+    which places were drawn, all labellings that are tried are equally likely under no shift, and the level is exact
+    for every seed.
     """
 
     def __init__(

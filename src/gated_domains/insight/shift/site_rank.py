@@ -17,6 +17,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gated_domains.insight.sampling import groups_for, whole_groups
 from gated_domains.insight.shift.rows import checked_rows, kernel_blocks
 from gated_domains.layer.kernels import KernelLike
 from gated_domains.reports.site_shift import SiteRank
@@ -120,7 +121,7 @@ class _GroupSums:
         for site, chosen in enumerate(taken):
             own = np.flatnonzero(self.of_site == site)
             order = rng.permutation(own)
-            chosen[order[: _as_many(self.sizes[order], rows)]] = 1
+            chosen[order[: groups_for(self.sizes[order], rows)]] = 1
         return taken
 
     def products(self, taken: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -128,20 +129,3 @@ class _GroupSums:
         pairs, counts = taken @ self.total @ taken.T, taken @ self.sizes
         own, own_pairs = taken @ np.diag(self.total), taken @ self.sizes**2
         return pairs / np.outer(counts, counts), (np.diag(pairs) - own) / (counts**2 - own_pairs)
-
-
-def whole_groups(labels: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of whole groups at random, in order, ``most`` as near as whole groups come to it; all where they are fewer.
-
-    Two groups are taken at least.
-    """
-    if len(labels) <= most:
-        return np.arange(len(labels))
-    _, member, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    order = rng.permutation(len(sizes))
-    return np.flatnonzero(np.isin(member, order[: _as_many(sizes[order], most)]))
-
-
-def _as_many(sizes: NDArray[np.int64], rows: int) -> int:
-    """How many groups of these sizes, in this order, come nearest to so many rows from below; two at least."""
-    return max(2, int(np.searchsorted(sizes.cumsum(), rows, side="right")))
