@@ -91,9 +91,9 @@ class Runs:
         """On one of the domains held out."""
         return float(self.made[held_out, method, seed][1].result()["test"]["by_domain"][domain])
 
-    def opened(self, held_out: str, seed: int) -> Opened:
-        """The model of a run of ``gdu``."""
-        recipe, folder = self.made[held_out, "gdu", seed]
+    def opened(self, held_out: str, seed: int, method: str = "gdu") -> Opened:
+        """The model of a gated run."""
+        recipe, folder = self.made[held_out, method, seed]
         model = GatedRun(folder, device=self.hardware.accelerator)
         return Opened(model, as_new_data(self.dataset), self.runner.split(recipe))
 

@@ -87,7 +87,7 @@ def _detectable(shift: SiteShift) -> str:
     what = "whole groups of rows" if shift.kept_together else "rows"
     how = f"p = {shift.p_value:.2g}, {shift.permutations:,} permutations of {what}"
     if shift.differs:
-        return f"A difference from all sources together is detectable ({how}); most single sources have one, too."
+        return f"A difference from all sources together is detectable ({how}), which says nothing of its size."
     few = f" With {shift.rows} rows only a large one could be." if shift.rows < _FEW_ROWS else ""
     return f"No difference from all sources together is detectable ({how}).{few}"
 
