@@ -3,10 +3,10 @@
     python benchmarks/partial_invariance.py                                              # the embedded digits
     python benchmarks/partial_invariance.py --data DIR --seeds 3 --device cuda --save partial_invariance_h200
 
-DIR holds ``digits5-small``. GDU that applies coverage, GDU as it is by default, ERM and a retrained linear head are trained on the other
-three domains. A sample is outside where its coverage is 0; beside their share stands the usual one, of validation rows
-of the sources. Inside and outside, the model that applies coverage is scored three times: with coverage as it is, with no sample
-falling back to the shared expert (never), and with every sample doing so (always).
+DIR holds ``digits5-small``. GDU that applies coverage, GDU as it is by default, ERM and a retrained linear head are
+trained on the other three domains. A sample is outside where its coverage is 0; beside their share stands the usual
+one, of validation rows of the sources. Inside and outside, the model that applies coverage is scored three times: with
+coverage as it is, with no sample falling back to the shared expert (never), and with every sample doing so (always).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a fallback of unfamiliar samples to the shared expert would be worth.
 
-By default familiarity is reported and multiplies nothing; here it is applied, as with ``coverage=True``, to every sample
-or to none.
+By default familiarity is reported and multiplies nothing; here it is applied, as with ``coverage=True``, to every
+sample or to none.
 """
 
 from __future__ import annotations
