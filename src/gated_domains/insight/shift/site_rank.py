@@ -102,11 +102,11 @@ class _GroupSums:
             sizes.append(size)
             of_site.append(np.full(len(size), number))
         self.sizes, self.of_site = np.concatenate(sizes), np.concatenate(of_site)
-        rows, starts = torch.cat(kept), np.concatenate([[0], self.sizes.cumsum()[:-1]])
+        pooled, starts = torch.cat(kept), np.concatenate([[0], self.sizes.cumsum()[:-1]])
         # Rows of a group lie together.
         by_column = [
             np.add.reduceat(block.cpu().numpy(), starts, 1, dtype=np.float64)
-            for block in kernel_blocks(kernel, rows, rows)
+            for block in kernel_blocks(kernel, pooled, pooled)
         ]
         self.total = np.add.reduceat(np.concatenate(by_column), starts, 0)
 
