@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gated_domains import GDUClassifier
-from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun
+from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, as_new_data
 from gated_domains.cli.watching import Watching
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.like import new_data_of
@@ -56,10 +56,12 @@ class Opened(NamedTuple):
 class Runs:
     """Models of runs, each in a folder: what is done is found there."""
 
-    def __init__(self, chosen: argparse.Namespace, what: str = "digits5-small") -> None:
-        self.what = "digits" if chosen.data is None else what
-        reading = Reading(fraction=chosen.fraction)
-        self.dataset = load_data(self.what, reading, data_dir=chosen.data)
+    def __init__(self, chosen: argparse.Namespace, what: str = "digits5-small", reading: Reading | None = None) -> None:
+        # A folder with digits5-small in it holds data sets; another is one itself.
+        itself = chosen.data is not None and not (chosen.data / what).is_dir()
+        self.what = "digits" if chosen.data is None else str(chosen.data) if itself else what
+        reading = reading or Reading(fraction=chosen.fraction)
+        self.dataset = load_data(self.what, reading, data_dir=None if itself else chosen.data)
         self.hardware = Hardware(device=chosen.device)
         self.runner = Runner(self.dataset, chosen.out / "runs", hardware=self.hardware)
         asked = {"epochs": chosen.epochs, "precision": chosen.precision}
@@ -89,11 +91,11 @@ class Runs:
         """On one of the domains held out."""
         return float(self.made[held_out, method, seed][1].result()["test"]["by_domain"][domain])
 
-    def opened(self, held_out: str, seed: int) -> Opened:
-        """The model of a run of ``gdu``."""
-        recipe, folder = self.made[held_out, "gdu", seed]
+    def opened(self, held_out: str, seed: int, method: str = "gdu") -> Opened:
+        """The model of a gated run."""
+        recipe, folder = self.made[held_out, method, seed]
         model = GatedRun(folder, device=self.hardware.accelerator)
-        return Opened(model, new_data_of(self.dataset, model.schema, targets=True), self.runner.split(recipe))
+        return Opened(model, as_new_data(self.dataset), self.runner.split(recipe))
 
 
 class Fits:
@@ -133,7 +135,9 @@ def pairs_of(dataset: DomainDataset, most: int | None = None) -> list[tuple[str,
 def options(what: str) -> argparse.ArgumentParser:
     """What both scripts are asked."""
     parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder that holds digits5-small; without, the embedded digits")
+    parser.add_argument(
+        "--data", type=Path, help="folder with digits5-small, or other data; without, the embedded digits"
+    )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--precision", default="32")

@@ -3,14 +3,17 @@
     python benchmarks/shift_held_out.py --data pacs_efflite0_feats.npz --save shift_pacs_2cpu      # GDUClassifier
     python benchmarks/shift_held_out.py --data DIR --seeds 3 --device cuda --save shift_digits_h200
     python benchmarks/shift_held_out.py                                                # runs on the embedded digits
+    python benchmarks/shift_held_out.py --data FILE.csv --target num --domain hospital --positive 1,2,3,4
 
-A file is fitted by ``GDUClassifier``; of a folder, ``digits5-small`` in it is trained on in runs of ``gdu``. Familiar
-rows are rows of the sources that the model was not trained on. The accuracy on target T is foreseen from models that
-saw neither T nor one source s, each asked about s: nothing of T is used but what the model says of its rows.
+A file of features is fitted by ``GDUClassifier``; a table, and ``digits5-small`` of a folder, are trained on in runs of
+``gdu``. Familiar rows are rows of the sources that the model was not trained on. The accuracy on target T is foreseen
+from models that saw neither T nor one source s, each asked about s: nothing of T is used but what the model says of its
+rows. ``--rows FILE.npz`` keeps that, for ``shift_constants.py``.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from held_out_models import Fits, Opened, Runs, markdown, mean, options, pairs_o
 
 from gated_domains.applying.inside import Looked
 from gated_domains.data.new_data import NewData
+from gated_domains.data.readers.reading import Reading
 from gated_domains.insight.shift.accuracy import LeftOut, calibrate_accuracy
 from gated_domains.insight.shift.mixture import site_mixture
 from gated_domains.insight.shift.novelty import auroc, sample_novelty
@@ -86,23 +90,47 @@ def novelty(opened: Opened, seen: Looked, familiar: Looked, *, seed: int) -> dic
     }
 
 
-def measure(models: Runs | Fits, target: str, taught: list[LeftOut], *, seed: int) -> dict[str, Any]:
+def measure(
+    models: Runs | Fits, target: str, taught: list[LeftOut], *, seed: int, keep: Kept | None = None
+) -> dict[str, Any]:
     """One target with one seed."""
     opened = models.opened(target, seed)
     site, usual = opened.domain(target), opened.familiar
     seen, familiar = opened.model.look(site), opened.model.look(usual)
     confidence, coverage, correct = foretold(seen, site)
-    calibration = calibrate_accuracy(taught)
+    on_familiar = float(foretold(familiar, usual)[2].mean())
+    calibration = calibrate_accuracy(taught, of_sources=on_familiar)
     foreseen = calibration.estimate(confidence, coverage)
+    if keep is not None:
+        keep[target, seed] = [*taught, LeftOut(name=target, confidence=confidence, coverage=coverage, correct=correct)]
     return {
         "target": target,
         "seed": seed,
         **novelty(opened, seen, familiar, seed=seed),
         "true": float(correct.mean()),
-        "on_familiar": float(foretold(familiar, usual)[2].mean()),
-        "foreseen": {name: vars(foreseen)[name] for name in ("value", "low", "high", "confidence", "error")},
+        "on_familiar": on_familiar,
+        "foreseen": {
+            "value": foreseen.raw,
+            **{name: vars(foreseen)[name] for name in ("low", "high", "confidence", "error")},
+        },
         "calibration": calibration.describe(),
     }
+
+
+class Kept(dict[tuple[str, int], list[LeftOut]]):
+    """By target and seed: what models say of each source, and of the target, last."""
+
+
+def write_rows(path: Path, kept: Kept) -> None:
+    """``target/seed/place/name/...`` as plain arrays."""
+    arrays = {}
+    for (target, seed), rows in kept.items():
+        for place, one in enumerate(rows):
+            base = f"{target}/{seed}/{place}/{one.name}"
+            coverage = np.empty(0) if one.coverage is None else one.coverage
+            own = {"confidence": one.confidence, "coverage": coverage, "correct": one.correct}
+            arrays |= {f"{base}/{name}": values for name, values in own.items()}
+    np.savez_compressed(path, **arrays)
 
 
 def novelty_cells(rows: list[dict[str, Any]]) -> list[str]:
@@ -143,25 +171,34 @@ def accuracy_cells(rows: list[dict[str, Any]], *, size: bool = False) -> list[st
 
 
 def main() -> None:
-    chosen = options(__doc__ or "").parse_args()
-    a_file = chosen.data is not None and chosen.data.is_file()
-    models: Runs | Fits = Fits(chosen.data, fraction=chosen.fraction) if a_file else Runs(chosen)
+    parser = options(__doc__ or "")
+    parser.add_argument("--rows", type=Path, help="an .npz for what models say of every row; see shift_constants.py")
+    parser.add_argument("--target", help="of a table")
+    parser.add_argument("--domain", help="of a table")
+    parser.add_argument("--positive", help="of a table: 1,2,3,4")
+    chosen = parser.parse_args()
+    features = chosen.data is not None and chosen.data.suffix == ".npz"
+    positive = None if chosen.positive is None else tuple(chosen.positive.split(","))
+    reading = Reading(target=chosen.target, domain=chosen.domain, positive=positive, fraction=chosen.fraction)
+    models: Runs | Fits = Fits(chosen.data, fraction=chosen.fraction) if features else Runs(chosen, reading=reading)
     names, pairs = models.dataset.domain_names, pairs_of(models.dataset)
     if isinstance(models, Runs):
         models.make([*names, *("+".join(pair) for pair in pairs)], ["gdu"], chosen.seeds)
-    rows = []
+    rows, kept = [], Kept()
     for seed in range(chosen.seeds):
         taught: dict[str, list[LeftOut]] = {name: [] for name in names}
         for one, other in pairs:
             opened = models.opened(f"{one}+{other}", seed)
             taught[one].append(left_out(opened, other))
             taught[other].append(left_out(opened, one))
-        rows += [measure(models, name, taught[name], seed=seed) for name in names]
+        rows += [measure(models, name, taught[name], seed=seed, keep=kept) for name in names]
     by_target = {name: [row for row in rows if row["target"] == name] for name in names}
     print(markdown(NOVELTY, [[name, *novelty_cells(own)] for name, own in by_target.items()]), end="\n\n")
     lines = [[name, *accuracy_cells(own)] for name, own in by_target.items()]
     print(markdown(ACCURACY, [*lines, ["**mean, errors by size**", *accuracy_cells(rows, size=True)]]))
     print(f"\n{models.dataset.name}, {chosen.seeds} seed(s), per cent but for AUROC and p; {models.machine}.")
+    if chosen.rows is not None:
+        write_rows(chosen.rows, kept)
     if chosen.save:
         save(chosen.save, {"machine": models.machine, "data": models.dataset.name, "rows": rows})
 

@@ -144,6 +144,56 @@ def test_a_model_selected_by_a_domain_that_it_was_not_trained_on_keeps_rows_of_t
     assert any("novelty is a little too low" in note for note in found.notes)
 
 
+# -- rows that belong together -----------------------------------------------------------------------------------------
+
+
+def patients(path: Path, rows: int, *, start: int = 0, known: bool = True) -> Path:
+    """The table with five rows of every patient, nearly the same."""
+    lines = table(path, rows, start=start).read_text().split()
+    head, *body = lines
+    made = [f"{line},p{place}" if known else line for place, line in enumerate(body) for _ in range(5)]
+    path.write_text("\n".join([f"{head},patient" if known else head, *made]) + "\n")
+    return path
+
+
+def test_patients_stay_whole_beside_a_run_and_in_the_new_file(tmp_path):
+    path, reading = (
+        patients(tmp_path / "clinic.csv", 90),
+        Reading(target="sick", domain="site", keep_together="patient"),
+    )
+    chosen = recipe("gdu", None, settings={"num_bases": 3}, data=DataSettings.of(path, reading))
+    run = runner(load_data(path, reading), tmp_path / "runs").run(chosen)
+    model = open_gated(run.path)
+    reference = reference_of(model).reference
+    assert len(np.unique(reference.groups)) == len(reference) / 5
+    np.testing.assert_array_equal(reference_of(model).reference.groups, reference.groups)
+
+    new = patients(tmp_path / "new.csv", 30, start=90)
+    found = asked(run, new)
+    assert found.kept_together
+    assert "permutations of whole groups of rows" in " ".join(found.sentences())
+    assert asked(run, new, rows=32).rows == 30
+    assert asked(run, new, keep_together="patient") == found
+
+    unknown = patients(tmp_path / "unknown.csv", 30, start=90, known=False)
+    told = asked(run, unknown)
+    assert told.kept_together, "rows of the sources still are"
+    assert any("there is no column 'patient', whose groups training kept together" in note for note in told.notes)
+
+
+def test_a_column_of_groups_may_be_named_for_the_new_file_alone(run, tmp_path):
+    model = open_gated(run.path)
+    new = patients(tmp_path / "new.csv", 20, start=150)
+    data = read_site(str(new), model.schema, reading=Reading(keep_together="patient"))
+    found, alone = shift_of(model, data, keep_together="patient"), shift_of(model, data)
+    assert found.p_value > alone.p_value
+    assert any("trained without --keep-together" in note for note in found.notes)
+    with pytest.raises(DataError, match=r"there is no column 'person' \(--keep-together\)"):
+        read_site(str(new), model.schema, reading=Reading(keep_together="person"))
+    with pytest.raises(DataError, match="no metadata column 'person'"):
+        shift_of(model, data, keep_together="person")
+
+
 # -- new data ----------------------------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,18 @@ def test_the_score_is_that_of_the_formula(fit, table):
     assert fit.shift_score(new).score == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_rank_among_the_domains_of_training_is_told_and_groups_are_kept_together(fit, table):
+    far = fit.shift_score(table.x[:60] + 6.0)
+    assert (far.rank, far.sites) == (1, 4)
+    assert fit.shift_score(table.x[:60]).rank > 1
+    repeated = np.repeat(table.x[:8], 10, axis=0)
+    alone, together = fit.shift_score(repeated), fit.shift_score(repeated, groups=np.arange(80) // 10)
+    assert alone.p_value < together.p_value
+    assert together.p_value > 0.05
+    with pytest.raises(ValueError, match="the group of each of 80 rows"):
+        fit.shift_score(repeated, groups=[1, 2])
+
+
 def test_it_is_frozen_and_the_same_at_every_asking(fit, table):
     found = fit.shift_score(table.x[:50])
     assert found == fit.shift_score(table.x[:50])
@@ -126,7 +138,8 @@ def test_every_domain_is_left_out_in_turn(calibrated, table):
 
 def test_accuracy_is_estimated_with_an_interval_and_its_error(calibrated, table):
     found = calibrated.estimate_accuracy(table.x[:60])
-    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert 0 <= found.low <= found.raw <= found.high <= 1
+    assert found.raw <= calibrated.accuracy_.of_sources == calibrated.score(table.x, table.classes)
     assert found.error == pytest.approx(np.abs(list(calibrated.accuracy_.errors.values())).mean())
 
 

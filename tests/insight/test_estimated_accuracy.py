@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from gated_domains.data.errors import DataError
-from gated_domains.insight.shift import AccuracyCalibration, LeftOut, calibrate_accuracy, correctness
+from gated_domains.insight.shift import AccuracyCalibration, LeftOut, accuracy, calibrate_accuracy, correctness
 
 
 def sigmoid(values):
@@ -56,7 +57,7 @@ def test_a_model_that_is_too_sure_everywhere_is_estimated_better_than_by_its_con
     new = domain("new", seed=99)
     found = calibration.estimate(new.confidence, new.coverage)
     true = new.correct.mean()
-    assert abs(found.value - true) < 0.05 < abs(found.confidence - true)
+    assert abs(found.raw - true) < 0.05 < abs(found.confidence - true)
     assert found.low <= true <= found.high
     assert found.confidence == pytest.approx(new.confidence.mean())
     assert found.error == pytest.approx(np.mean(np.abs(list(calibration.errors.values()))))
@@ -66,14 +67,14 @@ def test_a_model_as_sure_as_it_should_be_keeps_its_confidence():
     calibration = calibrate_accuracy(domains(offset=0.0))
     new = domain("new", offset=0.0, seed=99)
     found = calibration.estimate(new.confidence, new.coverage)
-    assert found.value == pytest.approx(found.confidence, abs=0.03)
+    assert found.raw == pytest.approx(found.confidence, abs=0.03)
 
 
 def test_with_many_domains_what_coverage_tells_is_learned():
     calibration = calibrate_accuracy(domains(30, offset=0.0, unfamiliar=-2.0))
     assert calibration.weights[2] < -0.4
     half = np.full(200, 0.9)
-    familiar, unfamiliar = (calibration.estimate(half, np.full(200, covered)).value for covered in (1.0, 0.0))
+    familiar, unfamiliar = (calibration.estimate(half, np.full(200, covered)).raw for covered in (1.0, 0.0))
     assert unfamiliar < familiar - 0.05
 
 
@@ -81,8 +82,8 @@ def test_each_domain_is_estimated_by_what_the_others_taught():
     given = domains(3)
     calibration = calibrate_accuracy(given)
     assert list(calibration.errors) == ["site 0", "site 1", "site 2"]
-    others = calibrate_accuracy(given[1:]).estimate(given[0].confidence, given[0].coverage)
-    assert calibration.errors["site 0"] == pytest.approx(others.value - given[0].correct.mean())
+    others = calibrate_accuracy(given[1:]).estimate(given[0].confidence, given[0].coverage, most=1.0)
+    assert calibration.errors["site 0"] == pytest.approx(others.raw - given[0].correct.mean())
     assert calibration.confidence_errors["site 0"] == pytest.approx(
         given[0].confidence.mean() - given[0].correct.mean()
     )
@@ -110,10 +111,44 @@ def test_the_interval_of_three_domains_holds_the_truth_nine_times_out_of_ten():
     assert np.mean(widths) < 0.6
 
 
+def test_there_is_no_point_estimate_where_the_interval_is_wide_or_most_rows_are_outside():
+    calibration = calibrate_accuracy(domains(30))
+    sure, covered = np.full(400, 0.9), np.full(400, 0.5)
+    plain = calibration.estimate(sure, covered)
+    assert plain.value == plain.raw
+    assert plain.high - plain.low < accuracy.WIDEST
+    assert plain.reason == ""
+    few = calibration.estimate(sure[:3], covered[:3])
+    assert (few.value, few.reason) == (None, accuracy.WIDE)
+    covered[:201] = 0
+    outside = calibration.estimate(sure, covered)
+    assert (outside.value, outside.low, outside.high, outside.reason) == (None, 0, 1, accuracy.OUTSIDE)
+
+
+def test_the_estimate_is_never_above_the_score_on_the_sources():
+    calibration = calibrate_accuracy(domains(30))
+    sure, covered = np.full(400, 0.9999), np.ones(400)
+    assert calibration.estimate(sure, covered, most=0.7).raw == 0.7
+    assert calibration.estimate(sure, covered).raw > 0.7
+    assert replace(calibration, of_sources=0.8).estimate(sure, covered).raw == 0.8
+
+
+def test_rows_of_one_patient_count_as_one_where_they_are_kept_together():
+    calibration = calibrate_accuracy(domains(30))
+    sure, covered = np.full(400, 0.9), np.full(400, 0.5)
+    single, by_ten, few = (
+        calibration.estimate(sure, covered, groups=np.arange(400)),
+        calibration.estimate(sure, covered, groups=np.arange(400) // 10),
+        calibration.estimate(sure[:40], covered[:40]),
+    )
+    assert single == calibration.estimate(sure, covered)
+    assert (by_ten.low, by_ten.high) == pytest.approx((few.low, few.high))
+
+
 def test_few_rows_make_a_wider_interval():
     calibration = calibrate_accuracy(domains(6))
     few, many = (calibration.estimate(np.full(rows, 0.9), np.full(rows, 0.5)) for rows in (10, 10_000))
-    assert few.value == pytest.approx(many.value)
+    assert few.raw == pytest.approx(many.raw)
     assert few.high - few.low > many.high - many.low
 
 
@@ -123,13 +158,14 @@ def test_of_one_domain_the_error_is_unknown_and_so_is_the_interval():
     assert calibration.errors == {}
     assert math.isnan(found.error)
     assert (found.low, found.high) == (0, 1)
-    assert 0.5 < found.value < 0.9
+    assert 0.5 < found.raw < 0.9
+    assert (found.value, found.reason) == (None, accuracy.WIDE)
 
 
 def test_a_domain_without_coverage_leaves_all_without():
     calibration = calibrate_accuracy([domain("a"), domain("b", coverage=False, seed=1)])
     assert calibration.weights[2] is None
-    assert calibration.estimate(np.full(5, 0.8)).value == calibration.estimate(np.full(5, 0.8), np.zeros(5)).value
+    assert calibration.estimate(np.full(5, 0.8)).raw == calibration.estimate(np.full(5, 0.8), np.zeros(5)).raw
 
 
 def test_sure_answers_that_are_always_right_or_always_wrong_break_nothing():
@@ -137,13 +173,13 @@ def test_sure_answers_that_are_always_right_or_always_wrong_break_nothing():
     for correct in (True, False):
         one = LeftOut(name="a", confidence=rows, coverage=rows, correct=np.full(20, correct))
         found = calibrate_accuracy([one]).estimate(rows, rows)
-        assert 0 <= found.value <= 1
-        assert not correct or found.value > 0.99
+        assert 0 <= found.raw <= 1
+        assert not correct or found.raw > 0.99
 
 
 def test_a_calibration_is_read_back_from_plain_json():
-    for given in (domains(3), domains(1), [domain("a", coverage=False)]):
-        calibration = calibrate_accuracy(given)
+    for given, known in ((domains(3), 0.8), (domains(1), None), ([domain("a", coverage=False)], None)):
+        calibration = calibrate_accuracy(given, of_sources=known)
         text = json.dumps(calibration.describe(), allow_nan=False)
         assert AccuracyCalibration.from_description(json.loads(text)) == calibration
 
@@ -162,6 +198,7 @@ def test_a_calibration_is_read_back_from_plain_json():
         lambda kept: kept["domains"][0].update(name="site 1"),
         lambda kept: kept["domains"][0].update(name=["site"]),
         lambda kept: kept.update(domains=3),
+        lambda kept: kept.update(of_sources=1.2),
     ],
 )
 def test_a_damaged_description_is_refused_with_the_cure(damage):

@@ -13,7 +13,7 @@ from gated_domains.layer.units import GatedDomainUnits
 
 @pytest.fixture
 def units() -> GatedDomainUnits:
-    made = GatedDomainUnits(3, 2, num_bases=2)
+    made = GatedDomainUnits(3, 2, num_bases=2, coverage=True)
     made.fit_bases(torch.randn(300, 3))
     with torch.no_grad():
         for parameter in made.experts.parameters():
@@ -51,18 +51,18 @@ def test_outside_samples_get_what_the_shared_expert_says(units):
 
 @pytest.mark.parametrize("covers", [True, False])
 def test_after_the_block_all_is_as_it_was_even_after_an_error(units, covers):
-    units.covers = covers
+    units.applies_coverage = covers
     x = torch.randn(20, 3)
     before, state = units(x), {name: value.clone() for name, value in units.state_dict().items()}
     with pytest.raises(RuntimeError, match="in the block"), covered(units, everywhere=False):
         raise RuntimeError("in the block")
-    assert units.covers is covers
+    assert units.applies_coverage is covers
     assert all(torch.equal(value, state[name]) for name, value in units.state_dict().items())
     torch.testing.assert_close(units(x), before)
 
 
 def test_units_that_do_not_fall_back_can_be_asked_what_it_would_be_like(units):
-    units.covers = False
+    units.applies_coverage = False
     x = torch.randn(20, 3)
     with covered(units, everywhere=False):
         torch.testing.assert_close(units(x), shared_alone(units, x))

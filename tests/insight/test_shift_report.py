@@ -133,11 +133,42 @@ def test_a_site_of_one_source_is_nearest_to_it_and_draws_on_its_basis(
     assert own["south"][largest.basis - 1] > 0.8 > own["north"][largest.basis - 1]
 
 
+def test_a_site_like_one_source_is_said_to_be_so_and_gets_the_score_of_the_sources(
+    units: GatedDomainUnits, reference: Reference
+) -> None:
+    found = shift_of(units, reference, rows_of([1], 80, 4), no_accuracy="Nobody has measured it.")
+    assert found.sentences()[0].startswith("new.csv is like south; no farther from the sources than they are from one")
+    assert found.sentences()[-1] == (
+        "No shift was seen: expect the accuracy that it has on validation rows of its sources, 75.0 %."
+    )
+
+
+def test_rows_that_belong_together_are_permuted_and_redrawn_together(
+    units: GatedDomainUnits, reference: Reference
+) -> None:
+    """Five rows of the sources' own distribution, each ten times: a difference for whoever takes them for fifty."""
+    view = rows_of([0, 1, 2], 2, 33)[:5].repeat_interleave(10, 0) + 0.01 * torch.randn(50, 2)
+    said = said_of(units, view)
+    alone, together = (
+        site_shift(units, reference, NewSite("new.csv", view, said, groups=groups), model="m", label="GDU")
+        for groups in (None, np.arange(50) // 10)
+    )
+    assert alone.differs
+    assert not alone.kept_together
+    assert not together.differs
+    assert "999 permutations of whole groups of rows" in " ".join(together.sentences())
+    widths = [sum(basis.high - basis.low for basis in found.mixture) for found in (alone, together)]
+    assert widths[1] > widths[0]
+    assert together.new_part.high - together.new_part.low >= 0
+
+
 def test_a_site_unlike_anything_is_told(units: GatedDomainUnits, reference: Reference) -> None:
     found = shift_of(units, reference, rows_of([0], 60, 5) + 20.0)
     assert found.p_value == 0.001
     assert found.distance > found.usual[1]
     assert found.novelty.unlike > 0.9
+    assert found.sentences()[0].startswith("new.csv is unlike all sources: 100 % of its rows are outside what was seen")
+    assert (found.rank.rank, found.rank.sites) == (1, 4)
     assert found.novelty.auroc > 0.9
     assert found.outside > 0.9 > max(source.outside for source in found.sources)
     assert found.new_part.is_there
@@ -183,17 +214,15 @@ def test_accuracy_is_foreseen_by_the_calibration(units: GatedDomainUnits, refere
     view = rows_of([0], 40, 10)
     found = shift_of(units, reference, view, calibration=calibration, correct=np.arange(40) % 5 > 0)
     said = said_of(units, view)
-    expected = calibration.estimate(said.output.max(1), familiarity(units, said.residual, reference.residual))
-    assert (found.accuracy.value, found.accuracy.low, found.accuracy.high) == (
-        expected.value,
-        expected.low,
-        expected.high,
-    )
+    covered = familiarity(units, said.residual, reference.residual)
+    expected = calibration.estimate(said.output.max(1), covered, most=found.accuracy_of_sources)
+    assert (found.accuracy.low, found.accuracy.high) == (expected.low, expected.high)
     assert [one.name for one in found.accuracy.left_out] == list(NAMES)
     assert found.true_accuracy == 0.8
     told = shift_of(units, reference, view, no_accuracy="Nobody has measured it.")
     assert told.accuracy is None
-    assert told.sentences()[-1] == "Nobody has measured it."
+    far = shift_of(units, reference, rows_of([0, 1], 40, 10) + 1.5, no_accuracy="Nobody has measured it.")
+    assert far.sentences()[-1] == "Nobody has measured it."
 
 
 def test_it_goes_into_json_and_back(units: GatedDomainUnits, reference: Reference) -> None:
@@ -211,6 +240,8 @@ def test_rows_of_unknown_domains_are_one_source(units: GatedDomainUnits, referen
     found = shift_of(units, alone, rows_of([0], 30, 13))
     assert found.usual is None
     assert found.nearest is None
+    assert found.rank is None
+    assert "with fewer than two sources there is no scale" in found.sentences()[0]
     assert len(found.sources) == 1
     assert found.differs
 
@@ -222,6 +253,7 @@ def test_of_very_many_sources_the_largest_are_told_apart_and_all_are_compared_wi
     found = shift_of(units, many, rows_of([0, 1, 2], 30, 14))
     assert len(found.sources) == MOST_SOURCES
     assert found.compared_rows == 180
+    assert (found.rank.sites, found.rank.rows) == (31, 6)
     assert found.distance == pytest.approx(shift_of(units, reference, rows_of([0, 1, 2], 30, 14)).distance, abs=1e-6)
 
 
@@ -250,6 +282,21 @@ def test_rows_are_read_as_they_were_written(reference: Reference, tmp_path: Path
         else:
             assert one == other
     assert Reference.read(path, of="other weights") is None
+    replace(reference, groups=np.arange(180) // 5).write(path, of="abc")
+    np.testing.assert_array_equal(Reference.read(path, of="abc").groups, np.arange(180) // 5)
+
+
+def test_a_file_of_before_there_were_groups_has_every_row_a_group_of_its_own(
+    reference: Reference, tmp_path: Path
+) -> None:
+    path = tmp_path / "shift.npz"
+    reference.write(path, of="abc")
+    with np.load(path) as kept:
+        np.savez(path, **{name: kept[name] for name in kept.files if name != "groups"})
+    assert Reference.read(path, of="abc").groups.shape == (0,)
+
+
+def test_nothing_kept_is_nothing_read(reference: Reference, tmp_path: Path) -> None:
     assert Reference.read(tmp_path / "nowhere.npz", of="abc") is None
 
 
@@ -265,6 +312,7 @@ def test_a_damaged_file_is_refused_with_the_cure(reference: Reference, tmp_path:
 
 CHANGES = {
     "no view": {"view": None},
+    "groups of others": {"groups": np.zeros(3, np.int64)},
     "rows of others": {"residual": np.zeros(3, np.float32)},
     "objects": {"beta": np.zeros((180, 3), np.int64)},
     "no numbers": {"coverage": np.full(180, np.nan, np.float32)},
@@ -296,3 +344,8 @@ def test_rows_are_drawn_alike_from_every_source() -> None:
     assert len(np.unique(chosen)) == len(chosen)
     assert len(balanced(domains, width=1 << 20)) == 8
     np.testing.assert_array_equal(chosen, balanced(domains, width=4, most=300))
+    groups = np.arange(5_505) // 7
+    whole = balanced(domains, width=4, most=300, groups=groups)
+    for group in np.unique(groups[whole]):
+        domain = domains[whole[groups[whole] == group][0]]
+        assert (groups[whole] == group).sum() == ((groups == group) & (domains == domain)).sum() or domain == 0

@@ -102,11 +102,13 @@ def test_two_domains_are_held_out_at_once_and_every_method_and_way_is_scored(scr
     kept = saved(tmp_path)
     assert str(tmp_path) not in json.dumps(kept)
     for row in kept["rows"]:
-        assert set(row["accuracy"]) == {"gdu", "gdu[coverage=false]", "erm", "linear"}
+        assert set(row["accuracy"]) == {"gdu[coverage=true]", "gdu", "erm", "linear"}
         inside, outside = row["inside"], row["outside"]
         assert inside["rows"] + outside["rows"] == 20
         together = [part["rows"] * part["gated"] for part in (inside, outside) if part["rows"]]
-        assert sum(together) / 20 == pytest.approx(row["accuracy"]["gdu"])  # the run was scored by the same model
+        assert sum(together) / 20 == pytest.approx(
+            row["accuracy"]["gdu[coverage=true]"]
+        )  # the run was scored by the same model
         if outside["rows"]:
             assert outside["gated"] == outside["always"]  # a sample outside has the shared expert alone
     assert len(list((out / "runs").glob("*/result.json"))) == 4

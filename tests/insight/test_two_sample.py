@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
@@ -65,8 +66,8 @@ def test_every_labelling_is_measured_as_if_it_were_the_truth():
     for row in labels:
         row[torch.randperm(14)[:5]] = 1
     ways = (
-        mean_difference.ByPairs(kernel, pooled[:9], pooled[9:]),
-        mean_difference.ByLandmarks(kernel, pooled[:9], pooled[9:], 14, torch.Generator()),
+        mean_difference.ByPairs(kernel, pooled[:9], pooled[9:], 14),
+        mean_difference.ByLandmarks(kernel, pooled[:9], pooled[9:], 14, torch.Generator(), torch.arange(14)),
     )
     for way in ways:
         for row, found in zip(labels.bool(), way(labels), strict=True):
@@ -123,6 +124,50 @@ def test_with_one_seed_for_all_batches_the_level_holds_too():
     alarms = false_alarms("landmarks", 30, 8, repeats=repeats, permutations=19, landmarks=12, same_seed=True)
     low, high = binom.interval(0.99, repeats, 0.05)
     assert low <= alarms <= high
+
+
+def clustered_alarms(by, *, together, repeats):
+    """How many of so many pairs of sides get p <= 0.05, where 10 rows of a patient are nearly the same."""
+    generator, found = torch.Generator().manual_seed(5), 0
+    labels = (np.arange(200) // 10, np.arange(100) // 10)
+    for repeat in range(repeats):
+        patients = torch.randn(30, 1, 3, generator=generator)
+        rows = (patients + 0.3 * torch.randn(30, 10, 3, generator=generator)).reshape(300, 3)
+        tested = two_sample_test(
+            Gaussian(2.0), rows[:200], rows[200:], by=by, permutations=39, landmarks=40, seed=repeat,
+            groups=labels if together else None,
+        )  # fmt: skip
+        found += tested.p_value <= 0.05
+    return found
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize("by", ["pairs", "landmarks"])
+def test_rows_of_a_patient_that_are_kept_together_keep_the_level(by):
+    assert clustered_alarms(by, together=False, repeats=20) > 15
+    low, high = binom.interval(0.99, 150, 0.05)
+    assert low <= clustered_alarms(by, together=True, repeats=150) <= high
+
+
+def test_every_row_a_group_of_its_own_is_no_grouping():
+    reference, new = sides(30, 12)
+    plain = two_sample_test(Gaussian(2.0), reference, new)
+    assert two_sample_test(Gaussian(2.0), reference, new, groups=(np.arange(30), np.arange(12))) == plain
+    with pytest.raises(DataError, match="a label for each of 12 new rows"):
+        two_sample_test(Gaussian(2.0), reference, new, groups=(np.arange(30), np.arange(3)))
+
+
+def test_groups_of_unequal_sizes_are_measured_by_their_rows():
+    """Three groups and one new: with all labellings of one group of four tried, p is the place among the four."""
+    sizes = (2, 3, 5, 4)
+    parts = [torch.randn(size, 2) + place for place, size in enumerate(sizes)]
+    labels = np.repeat(np.arange(3), sizes[:3])
+    kernel, reference = Gaussian(1.0), torch.cat(parts[:3])
+    found = two_sample_test(kernel, reference, parts[3], groups=(labels, np.zeros(4)), permutations=1_999)
+    all_of_them = [squared(kernel, part, torch.cat([*parts[:k], *parts[k + 1 :]])) for k, part in enumerate(parts)]
+    place = sum(value >= all_of_them[3] - 1e-9 for value in all_of_them)
+    assert found.squared == pytest.approx(all_of_them[3], rel=1e-4)
+    assert found.p_value == pytest.approx(place / 4, abs=0.04)
 
 
 @pytest.mark.parametrize("by", ["pairs", "landmarks"])

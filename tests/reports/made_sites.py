@@ -10,6 +10,7 @@ from gated_domains.reports.site_shift import (
     LeftOutAccuracy,
     NewPart,
     Novelty,
+    SiteRank,
     SiteShift,
     SourceBeside,
 )
@@ -38,6 +39,9 @@ def a_site(**others: Any) -> SiteShift:
         "compared": "validation rows of its sources",
         "compared_rows": 150,
         "distance": 0.31,
+        "rank": SiteRank(rank=1, sites=4, p_value=0.25, squared=0.09, squared_of_sources=(0.01, 0.04, 0.0625), rows=40),
+        "kept_together": False,
+        "far_columns": (),
         "p_value": 0.001,
         "permutations": 999,
         "sources": sources,

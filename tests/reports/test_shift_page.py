@@ -31,22 +31,58 @@ def said(shift: SiteShift) -> str:
 
 
 def test_the_answer_comes_first_with_the_scale_to_read_it_by() -> None:
-    answer = a_site().sentences()[0]
+    answer, scale, detectable, *_ = a_site().sentences()
     assert answer == (
-        "new.csv is not like the sources of training together (distance 0.31, p = 0.001; a source is 0.12 to 0.27 from "
-        "the others). No source is that far from the others. Nearest is south (0.21)."
+        "new.csv is farther from the sources than any of them is from the others (rank 1 of 4; with 3 sources this "
+        "cannot be significant). 14 % of its rows are outside what was seen, usually 3 %."
     )
+    assert scale == (
+        "With 40 rows of every site, it is 0.30 from all others together, a source 0.10 to 0.25. Nearest is south "
+        "(0.21)."
+    )
+    assert detectable.startswith("A difference from all sources together is detectable (p = 0.001, 999 permutations")
 
 
 def test_a_site_no_farther_than_sources_are_is_said_to_be_so() -> None:
-    assert "Sources differ from each other as much." in a_site(distance=0.2).sentences()[0]
+    inside = replace(a_site().rank, rank=2, p_value=0.5)
+    answer = a_site(rank=inside).sentences()[0]
+    assert answer.startswith("new.csv is no farther from the sources than they are from one another (rank 2 of 4).")
+    familiar = replace(a_site().novelty, unlike=0.04)
+    near = replace(a_site().sources[1], distance=0.01)
+    alike = a_site(rank=inside, novelty=familiar, sources=(a_site().sources[0], near, a_site().sources[2]))
+    assert alike.sentences()[0] == (
+        "new.csv is like south; no farther from the sources than they are from one another (rank 2 of 4)."
+    )
+    assert "No shift was seen: expect the accuracy that it has on validation rows of its sources, 81.0 %" in said(alike)
+
+
+@pytest.mark.parametrize(
+    ("rank", "sites", "words"),
+    [
+        (1, 20, "farther from the sources than any of them is from the others (rank 1 of 20, p = 0.05)."),
+        (2, 40, "farther from the sources than 38 of 39 of them are from the others (rank 2 of 40, p = 0.05)."),
+        (2, 20, "no farther from the sources than they are from one another (rank 2 of 20)."),
+    ],
+)
+def test_with_nineteen_sources_or_more_the_rank_is_a_test(rank: int, sites: int, words: str) -> None:
+    found = replace(a_site().rank, rank=rank, sites=sites, p_value=rank / sites)
+    assert words in a_site(rank=found).sentences()[0]
+
+
+def test_rows_outside_lead_where_they_are_most_and_columns_are_named() -> None:
+    lost = a_site(novelty=replace(a_site().novelty, unlike=0.97), far_columns=("age", "chol"))
+    assert lost.sentences()[0] == (
+        "new.csv is unlike all sources: 97 % of its rows are outside what was seen; check units and columns (age, "
+        "chol)."
+    )
+    assert "Check the units of its columns (chol)." in a_site(far_columns=("chol",)).sentences()[0]
 
 
 def test_no_difference_is_no_proof_where_rows_are_few() -> None:
     alike = a_site(p_value=0.4, distance=0.03)
-    assert alike.sentences()[0].startswith("No difference between new.csv and the sources of training was seen")
-    assert "Of 12 rows only a large one could be." in replace(alike, rows=12).sentences()[0]
-    assert "only a large one" not in alike.sentences()[0]
+    assert "No difference from all sources together is detectable (p = 0.4" in said(alike)
+    assert "With 12 rows only a large one could be." in said(replace(alike, rows=12))
+    assert "only a large one" not in said(alike)
 
 
 def test_novelty_and_what_lies_outside_stand_beside_what_is_usual() -> None:
@@ -108,10 +144,19 @@ def test_the_accuracy_comes_with_its_interval_its_error_and_the_truth() -> None:
     )
 
 
-def test_an_interval_that_leaves_nearly_all_open_is_called_so() -> None:
-    wide = replace(a_site().accuracy, low=0.3, high=1.0)
-    assert "nobody can tell yet" in said(a_site(accuracy=wide))
-    assert "nobody can tell yet" not in said(a_site())
+def test_without_a_point_estimate_the_reason_is_said_and_what_would_help() -> None:
+    wide = replace(a_site().accuracy, value=None, low=0.3, high=1.0, reason="wide")
+    words = said(a_site(accuracy=wide))
+    assert (
+        "The accuracy there cannot be estimated: it may be anything from 30.0 to 100.0 %, as sources left out of "
+        "training were foreseen 4.1 points off on average; it has 81.0 % on validation rows of its sources. Labels of"
+    ) in words
+    assert "probably" not in words
+    lost = said(a_site(accuracy=wide, novelty=replace(a_site().novelty, unlike=0.9)))
+    assert "cannot be estimated: 90 % of its rows are outside what was seen" in lost
+    marks = {marks.name: marks for marks in charts(a_site(accuracy=wide))[3].panels[0].marks}
+    assert marks["foreseen"].x == pytest.approx((70, 70, 70))
+    assert "without an estimate: wide" in charts(a_site(accuracy=wide))[3].caption
 
 
 def test_where_nobody_measured_it_that_is_said_with_the_command() -> None:
@@ -122,13 +167,15 @@ def test_where_nobody_measured_it_that_is_said_with_the_command() -> None:
 
 
 def test_one_source_left_out_tells_no_error() -> None:
-    assert "Nobody knows how far off" in said(a_site(accuracy=replace(a_site().accuracy, error=None)))
+    assert "nobody knows how far off" in said(a_site(accuracy=replace(a_site().accuracy, value=None, error=None)))
 
 
 # -- in JSON -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"accuracy": None, "new_part": None, "true_accuracy": None, "sources": ()}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"accuracy": None, "new_part": None, "true_accuracy": None, "sources": (), "rank": None}]
+)
 def test_json_comes_back_as_it_was(changes: dict[str, object]) -> None:
     shift = a_site(**changes)
     assert SiteShift.from_json(json.loads(json.dumps(shift.as_json(), allow_nan=False))) == shift
@@ -175,8 +222,8 @@ def test_captions_count_no_runs() -> None:
 def test_a_model_of_one_source_and_one_basis_is_drawn(tmp_path: Path) -> None:
     alone = replace(a_site().sources[0], name="all", to_others=None, mixture=(1.0,))
     basis = BasisShare(basis=1, share=1.0, low=1.0, high=1.0, of_sources=(1.0,))
-    shift = a_site(sources=(alone,), between=((0.0,),), mixture=(basis,), distance=0.0)
-    assert "a source is" not in said(shift)
+    shift = a_site(sources=(alone,), between=((0.0,),), mixture=(basis,), distance=0.0, rank=None)
+    assert "a source" not in shift.sentences()[1]
     for chart in charts(shift):
         write_chart(chart, tmp_path, kinds=("svg",))
     assert charts(shift)[0].panels[0].y.categories == ("all sources",)

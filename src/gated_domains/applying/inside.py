@@ -158,7 +158,8 @@ class GatedRun(GatedModel):
         runner = self.runner(what, data_dir=data_dir)
         dataset, split = runner.known(self.recipe)
         train, *others = (
-            _as_new(dataset.take(rows)) if len(rows) else None for rows in (split.train, split.validation, split.test)
+            as_new_data(dataset.take(rows)) if len(rows) else None
+            for rows in (split.train, split.validation, split.test)
         )
         assert train is not None
         return TrainedOn(train=train, validation=others[0], held_out=others[1])
@@ -257,7 +258,7 @@ def open_gated(path: str | os.PathLike[str], *, device: str = "cpu") -> GatedMod
     return GatedEstimator(estimator, name=str(place))
 
 
-def _as_new(dataset: DomainDataset) -> NewData:
+def as_new_data(dataset: DomainDataset) -> NewData:
     """The very data of training, so that nothing has to be matched."""
     return NewData(
         name=dataset.name,

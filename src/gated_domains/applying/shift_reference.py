@@ -13,6 +13,7 @@ from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, 
 from gated_domains.data.errors import DataError, explain
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
+from gated_domains.data.splits import by_first_row, groups_of
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.experiments.model import digest_of_weights
 from gated_domains.insight.sampling import ALL
@@ -77,7 +78,9 @@ def _of_run(model: GatedRun, training: str | os.PathLike[str] | None, data_dir: 
 
 def _looked_at(model: GatedModel, data: NewData, *, trained_on: bool) -> Reference:
     domains = np.zeros(len(data), np.int64) if data.domains is None else data.domains
-    rows = balanced(domains, width=model.units.gating_features)
+    column = model.schema.reading.keep_together
+    groups = None if column is None or column not in data.metadata else by_first_row(groups_of(data, column))
+    rows = balanced(domains, width=model.units.gating_features, groups=groups)
     some, names = data.take(rows), data.domain_names if data.domains is not None else (ALL,)
     looked = model.look(some)
     confidence, correct = confidence_of(some, looked)
@@ -90,6 +93,7 @@ def _looked_at(model: GatedModel, data: NewData, *, trained_on: bool) -> Referen
         confidence=confidence,
         correct=np.empty(0, np.bool_) if correct is None else correct,
         trained_on=trained_on,
+        groups=np.empty(0, np.int64) if groups is None else groups[rows],
     )
 
 
@@ -120,6 +124,7 @@ def _of_kept_rows(model: GatedEstimator, kept: NDArray[np.float32]) -> Reference
         confidence=np.empty(0, np.float32),
         correct=np.empty(0, np.bool_),
         trained_on=True,
+        groups=np.empty(0, np.int64),
     )
 
 
@@ -133,6 +138,7 @@ def _reference(
     confidence: NDArray[np.float32],
     correct: NDArray[np.bool_],
     trained_on: bool,
+    groups: NDArray[np.int64],
 ) -> Reference:
     assert said.beta is not None  # gates leave both
     assert said.residual is not None
@@ -147,4 +153,5 @@ def _reference(
         confidence=confidence,
         correct=correct,
         trained_on=trained_on,
+        groups=groups,
     )

@@ -61,10 +61,11 @@ def shift(
     seed: Seed = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
 ) -> None:
-    """Say how unlike the sources of training a new site is, what it draws on, and how accurate the model will be there.
+    """Say whether a new site is farther from the sources than they are from one another, and what to expect there.
 
-    Targets are not needed; where they are there, the true accuracy stands beside. Rows of training are kept in the
-    folder of a run at the first call; later calls do without its data.
+    Rows with the same value in the column --keep-together (a patient) are permuted and redrawn as a whole; by default
+    in the column that training kept together. Targets are not needed; where they are there, the true accuracy stands
+    beside. Rows of training are kept in the folder of a run at the first call; later calls do without its data.
     """
     from gated_domains.reports.shift_page import check_page, write_shift_page
 
@@ -87,6 +88,7 @@ def shift(
         hardware=hardware,
         make=_watched,
         rows=rows,
+        keep_together=reading.keep_together,
         seed=seed,
     )
     if page:

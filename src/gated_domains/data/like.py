@@ -135,7 +135,7 @@ def table_form(path: Path, schema: Schema, said: Reading, *, targets: bool) -> T
 
 def check_arrays_said(schema: Schema, said: Reading) -> None:
     """Refuse what means nothing for arrays, or was otherwise in training."""
-    said.refuse_all_but("positive", "task", what="an .npz file")
+    said.refuse_all_but("positive", "task", "keep_together", what="an .npz file")
     schema.settle(said)
 
 
@@ -145,6 +145,8 @@ def _arrays(path: Path, schema: Schema, said: Reading, targets: bool) -> NewData
     found = read(path, labelled=targets)
     check_inputs(path, found.inputs, schema)
     with naming(path):
+        if said.keep_together is not None and said.keep_together not in found.metadata:
+            raise DataError(f"there is no column {said.keep_together!r} (--keep-together)")
         return NewData(
             name=path.name,
             inputs=found.inputs,

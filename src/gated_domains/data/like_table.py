@@ -123,10 +123,11 @@ def answers_in_text(schema: Schema, reading: Reading, *, targets: bool) -> list[
 
 def check_said(names: list[str], said: Reading, inputs: Collection[str]) -> None:
     """What somebody names must be there, and be nothing that the model takes for an input."""
-    for option, chosen in (("target", said.target), ("domain", said.domain), *(("metadata", n) for n in said.metadata)):
+    named = (("target", said.target), ("domain", said.domain), ("keep-together", said.keep_together))
+    for option, chosen in (*named, *(("metadata", name) for name in said.metadata)):
         if chosen is not None and chosen not in names:
             raise DataError(f"there is no column {chosen!r} (--{option}){did_you_mean(chosen, names)}")
-        if chosen in inputs and option != "metadata":
+        if chosen in inputs and option not in ("metadata", "keep-together"):
             raise DataError(f"column {chosen!r} (--{option}) is an input of the model; name another")
 
 

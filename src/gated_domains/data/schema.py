@@ -74,7 +74,7 @@ class Schema:
             target=said.target or self.reading.target,
             domain=said.domain or self.reading.domain,
             positive=self.reading.positive,
-            metadata=said.metadata,
+            metadata=_with(said.metadata, said.keep_together),
             drop=said.drop,
             drop_missing_target=said.drop_missing_target or self.reading.drop_missing_target,
             text=said.text or self.reading.text,
@@ -133,6 +133,11 @@ def schema_of(dataset: DomainDataset, encoding: Encoding) -> Schema:
         dates=tuple(column.name for column in numbers if column.dates),
         words={column.name: column.words for column in numbers if column.words},
     )
+
+
+def _with(metadata: tuple[str, ...], column: str | None) -> tuple[str, ...]:
+    """The columns kept beside the inputs, and that of groups."""
+    return metadata if column is None or column in metadata else (*metadata, column)
 
 
 def _written(value: object) -> str:

@@ -13,6 +13,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing, row_name
 from gated_domains.data.held_out import held_out_domains, is_fold
 from gated_domains.data.inputs import Rows
+from gated_domains.data.new_data import NewData
 from gated_domains.data.published import TEST, TRAIN, VALIDATION
 from gated_domains.data.stratified import draw
 from gated_domains.data.tables import Table, likely_domains
@@ -226,15 +227,15 @@ def _ties(dataset: DomainDataset, keep_together: str | None, copies: bool | None
     """What binds rows together, as numbers that bound rows share: being copies, being of one group."""
     ties: list[NDArray[Any]] = []
     if keep_together is not None:
-        ties.append(_groups(dataset, keep_together))
+        ties.append(groups_of(dataset, keep_together))
     if copies is not False and (copies or dataset.inputs.repeats_are_copies):
         digests = dataset.inputs.digests()
         if copies or are_copies(dataset, digests):
             ties.append(digests)
-    return [_by_first_row(tie) for tie in ties]
+    return [by_first_row(tie) for tie in ties]
 
 
-def _by_first_row(values: NDArray[Any]) -> Rows:
+def by_first_row(values: NDArray[Any]) -> Rows:
     """Numbers that equal values share, in the order of their first rows: a draw must not depend on a hash.
 
     So the same rows are drawn whether images are in memory or on disk, small or large, or a backbone's features.
@@ -245,7 +246,8 @@ def _by_first_row(values: NDArray[Any]) -> Rows:
     return rank[index]
 
 
-def _groups(dataset: DomainDataset, column: str) -> NDArray[Any]:
+def groups_of(dataset: DomainDataset | NewData, column: str) -> NDArray[Any]:
+    """The values of a metadata column that rows of one group (a patient) share; refused where one is missing."""
     if column not in dataset.metadata:
         raise DataError(f"{dataset.name} has no metadata column {column!r}{did_you_mean(column, dataset.metadata)}")
     values = dataset.metadata[column]

@@ -54,12 +54,20 @@ class Gated(NetworkEstimator):
         found = self._asked(source, lambda x: {"familiarity": units.familiarity(self.network_.standard(x))})
         return found["familiarity"]
 
-    def shift_score(self, X: Any, *, permutations: int = 999, seed: int = 0) -> ShiftScore:  # noqa: N803
-        """How unlike the rows of training these are together: ``score``, ``p_value``, ``novelty`` and ``unlike``.
+    def shift_score(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        groups: Any = None,
+        permutations: int = 999,
+        seed: int = 0,
+    ) -> ShiftScore:
+        """How unlike the rows of training these are together: ``score``, ``rank``, ``p_value``, ``novelty``...
 
-        Held against ``reference_``, the rows that were kept of training.
+        Held against ``reference_``, the rows that were kept of training. ``groups`` name what each new row belongs to
+        (a patient): rows of a group are permuted together.
         """
-        return shift_score(self, X, permutations=permutations, seed=seed)
+        return shift_score(self, X, groups=groups, permutations=permutations, seed=seed)
 
     def standard(self, X: Any) -> Tensor:  # noqa: N803
         """The rows as gates and experts see them: standardised, on the CPU."""

@@ -28,32 +28,47 @@ class ShiftScore:
     """New rows against rows of training.
 
     ``score`` is the distance of their means in the kernel's space, less what chance alone adds to it; 0 for rows like
-    those of training. ``p_value`` is of the permutation test that there is no difference. ``novelty`` is the mean over
-    the new rows, ``unlike`` the share that is unlike anything seen (familiarity 0; 3 % of the training rows are).
+    those of training. ``rank`` is the place of the new rows among the domains of training by their distance to all
+    others (1 is the farthest), of ``sites`` with themselves; None where fewer than two domains are known. ``p_value``
+    is of the permutation test whether a difference of rows is detectable. ``novelty`` is the mean over the new rows,
+    ``unlike`` the share that is unlike anything seen (familiarity 0; 3 % of the training rows are).
     """
 
     score: float
+    rank: int | None
+    sites: int
     p_value: float
     novelty: float
     unlike: float
     rows: int
 
 
-def shift_score(estimator: Any, X: Any, *, permutations: int, seed: int) -> ShiftScore:  # noqa: N803
+def shift_score(estimator: Any, X: Any, *, groups: Any, permutations: int, seed: int) -> ShiftScore:  # noqa: N803
     """Of rows against those that a gated estimator has kept."""
     reference = torch.from_numpy(kept_rows(estimator))
     from gated_domains.insight.shift.distances import Distances
+    from gated_domains.insight.shift.site_rank import site_rank
     from gated_domains.insight.shift.two_sample import two_sample_test
 
     units: GatedDomainUnits = estimator.network_.units
     new = estimator.standard(X).float()
-    test = two_sample_test(units.kernel, reference, new, permutations=permutations, seed=seed)
+    own = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if own is not None and own.shape != (len(new),):
+        raise ValueError(f"groups must name the group of each of {len(new):,} rows, got {np.shape(groups)}")
+    together = None if own is None else (np.arange(len(reference)), own)
+    test = two_sample_test(units.kernel, reference, new, permutations=permutations, groups=together, seed=seed)
+    domains = estimator.reference_domains_
+    places = [] if domains is None else [np.flatnonzero(domains == name) for name in np.unique(domains)]
+    labels = None if own is None else [*places, own]
+    ranked = site_rank(units.kernel, [reference[place] for place in places], new, groups=labels, seed=seed)
     order = torch.randperm(len(new), generator=torch.Generator().manual_seed(seed))[:_MEASURED]
     found = Distances.of(units.kernel, [reference, new[order]])
     said = estimator.predicted(X)
     familiar = coverage_of(units, said)
     return ShiftScore(
         score=found.between([0], [1]),
+        rank=None if ranked is None else ranked.rank,
+        sites=len(places) + 1 if ranked is None else ranked.sites,
         p_value=test.p_value,
         novelty=float(said.residual.mean(dtype=np.float64)),
         unlike=float((familiar <= 0).mean()),
@@ -135,4 +150,5 @@ def calibrated_accuracy(
                 correct=correct,
             )
         )
-    return calibrate_accuracy(found)
+    said = estimator.classes_[estimator.predicted(rows).output.argmax(1)]
+    return calibrate_accuracy(found, of_sources=float((said == answers).mean()))

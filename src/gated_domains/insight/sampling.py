@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,20 @@ def sample(dataset: DomainDataset, split: HoldOut, *, limits: Limits | None = No
 def drawn(rows: Rows, most: int, seed: int) -> Rows:
     """So many of the rows, by chance but always the same, in order."""
     return rows if len(rows) <= most else np.sort(np.random.default_rng(seed).permutation(rows)[:most])
+
+
+def whole_groups(labels: NDArray[Any], most: int, rng: np.random.Generator) -> Rows:
+    """Rows of whole groups at random, in order: as near to ``most`` as groups come; all rows where they are no more."""
+    if len(labels) <= most:
+        return np.arange(len(labels))
+    _, member, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    order = rng.permutation(len(sizes))
+    return np.flatnonzero(np.isin(member, order[: groups_for(sizes[order], most)]))
+
+
+def groups_for(sizes: NDArray[np.int64], rows: int) -> int:
+    """How many groups of these sizes, in this order, have at most so many rows; two at least."""
+    return max(2, int(np.searchsorted(sizes.cumsum(), rows, side="right")))
 
 
 def shares(sizes: Sequence[int], total: int) -> list[int]:

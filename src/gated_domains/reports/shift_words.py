@@ -1,45 +1,99 @@
-"""A new site in sentences: the answer, then novelty, what it draws on, and the accuracy to expect."""
+"""A new site in sentences: its place among the sources first, the accuracy to expect last."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from gated_domains.reports.site_shift import BasisShare, SiteShift
+from gated_domains.reports.site_shift import FEW_OUTSIDE, BasisShare, SiteShift
 
 _FEW_ROWS = 50
 _NAMED = 3  # bases that are spoken of; the table has all
 _LITTLE = 0.05  # of a site: a basis below is not spoken of
 _MOST = 0.5  # share from which on one source is what a basis mostly stands for
 _MORE_OFTEN = 1.5  # times the share that each would have, from which on a source stands out
-_WIDE = 0.6  # of an interval of accuracies: it leaves the better part of them open
 _NEARLY_ALL = 0.9  # of a site outside of what the bases express
 _ALIKE = "all alike"
 
 
 def sentences(shift: SiteShift) -> list[str]:
     """The answer first."""
-    found = [headline(shift), _novelty(shift), _outside(shift), _mixture(shift), accuracy_words(shift)]
+    found = [
+        headline(shift),
+        _distance(shift),
+        _detectable(shift),
+        _novelty(shift),
+        _outside(shift),
+        _mixture(shift),
+        accuracy_words(shift),
+    ]
     return [sentence for sentence in found if sentence]
 
 
 def headline(shift: SiteShift) -> str:
-    """Whether the site is like those of training, and by what scale."""
-    said = f"distance {shift.distance:.2f}, p = {shift.p_value:.2g}"
-    if shift.usual is not None:
-        low, high = (f"{end:.2f}" for end in shift.usual)
-        said += f"; a source is {low if low == high else f'{low} to {high}'} from the others"
-    if not shift.differs:
-        few = f" Of {shift.rows} rows only a large one could be." if shift.rows < _FEW_ROWS else ""
-        return f"No difference between {shift.data} and the sources of training was seen ({said}).{few}"
-    near = "" if shift.nearest is None else f" Nearest is {shift.nearest.name} ({shift.nearest.distance:.2f})."
-    return f"{shift.data} is not like the sources of training together ({said}).{_how_far(shift)}{near}"
+    """How the site stands beside the sources: by its rank among them, or by rows unlike anything seen."""
+    columns = f" ({', '.join(shift.far_columns)})" if shift.far_columns else ""
+    if shift.mostly_outside:
+        return (
+            f"{shift.data} is unlike all sources: {percent(shift.novelty.unlike)} of its rows are outside what was "
+            f"seen; check units and columns{columns}."
+        )
+    check = f" Check the units of its columns{columns}." if columns else ""
+    return f"{shift.data} is {_place(shift)}.{_many_outside(shift)}{check}"
 
 
-def _how_far(shift: SiteShift) -> str:
-    if shift.usual is None or shift.usual[0] == shift.usual[1]:
+def _place(shift: SiteShift) -> str:
+    found, alike = shift.rank, shift.alike
+    if found is None:
+        said = "detectably different from" if shift.differs else "not detectably different from"
+        return f"{said} the rows of training; with fewer than two sources there is no scale to read that by"
+    place = f"rank {found.rank} of {found.sites}"
+    if found.farther and found.can_be_significant:
+        most = "any" if found.rank == 1 else f"{found.sites - found.rank} of {found.sites - 1}"
+        words = f"farther from the sources than {most} of them {'is' if found.rank == 1 else 'are'} from the others"
+        return f"{words} ({place}, p = {found.p_value:.2g})"
+    if found.farther:
+        return (
+            f"farther from the sources than any of them is from the others ({place}; with {found.sites - 1} sources "
+            "this cannot be significant)"
+        )
+    like = "" if alike is None else f"like {alike.name}; "
+    return f"{like}no farther from the sources than they are from one another ({place})"
+
+
+def _many_outside(shift: SiteShift) -> str:
+    found = shift.novelty
+    if found.unlike <= max(FEW_OUTSIDE, found.unlike_of_sources):
         return ""
-    far = shift.distance > shift.usual[1]
-    return " No source is that far from the others." if far else " Sources differ from each other as much."
+    return (
+        f" {percent(found.unlike)} of its rows are outside what was seen, usually {percent(found.unlike_of_sources)}."
+    )
+
+
+def _distance(shift: SiteShift) -> str:
+    """The scale, and the source that is nearest."""
+    near = "" if shift.nearest is None else f" Nearest is {shift.nearest.name} ({shift.nearest.distance:.2f})."
+    if shift.rank is None:
+        return f"It is {shift.distance:.2f} from the rows of training.{near}"
+    found = shift.rank
+    low, high = (f"{_root(end(found.squared_of_sources)):.2f}" for end in (min, max))
+    return (
+        f"With {found.rows} rows of every site, it is {_root(found.squared):.2f} from all others together, a source "
+        f"{low if low == high else f'{low} to {high}'}.{near}"
+    )
+
+
+def _detectable(shift: SiteShift) -> str:
+    what = "whole groups of rows" if shift.kept_together else "rows"
+    how = f"p = {shift.p_value:.2g}, {shift.permutations:,} permutations of {what}"
+    if shift.differs:
+        return f"A difference from all sources together is detectable ({how}), which says nothing of its size."
+    few = f" With {shift.rows} rows only a large one could be." if shift.rows < _FEW_ROWS else ""
+    return f"No difference from all sources together is detectable ({how}).{few}"
+
+
+def _root(squared: float) -> float:
+    return math.sqrt(max(0.0, squared))
 
 
 def _novelty(shift: SiteShift) -> str:
@@ -105,26 +159,34 @@ def whose(basis: BasisShare, names: Sequence[str]) -> str:
 
 def accuracy_words(shift: SiteShift) -> str:
     """What to expect, how far such estimates were off, and the truth where it is known."""
-    found, true = shift.accuracy, shift.true_accuracy
+    true = shift.true_accuracy
     truth = "" if true is None else f" Its true accuracy there is {_points(true)} %."
-    if found is None:
-        return f"{shift.no_accuracy}{truth}".strip()
-    known = shift.accuracy_of_sources
+    return f"{_expected(shift)}{truth}".strip()
+
+
+def _expected(shift: SiteShift) -> str:
+    found, known = shift.accuracy, shift.accuracy_of_sources
+    if shift.as_on_sources and known is not None:
+        return f"No shift was seen: expect the accuracy that it has on {shift.compared}, {_points(known)} %."
     beside = "" if known is None else f"; it has {_points(known)} % on {shift.compared}"
-    off = (
-        " Nobody knows how far off that may be: one source alone was left out of training."
-        if found.error is None
-        else f" Foreseen in the same way, the accuracy on {len(found.left_out)} sources left out of training was off "
-        f"by {_points(found.error)} points on average."
-    )
-    wide = (
-        " An interval this wide says that nobody can tell yet: have some answers checked."
-        if found.error is not None and found.high - found.low > _WIDE
-        else ""
-    )
+    if found is None and not (shift.no_accuracy and shift.mostly_outside):
+        return shift.no_accuracy
+    if found is None or found.value is None:
+        help_ = "Labels of some dozen rows would tell (gated-domains evaluate), or a training with more sources."
+        if found is None or shift.mostly_outside:
+            said = f"{percent(shift.novelty.unlike)} of its rows are outside what was seen"
+        elif found.error is None:
+            said = "nobody knows how far off it would be, as one source alone was left out of training"
+        else:
+            ends = f"{_points(found.low)} to {_points(found.high)} %"
+            said = f"it may be anything from {ends}, as sources left out of training were foreseen " + (
+                f"{_points(found.error)} points off on average"
+            )
+        return f"The accuracy there cannot be estimated: {said}{beside}. {help_}"
     return (
         f"The model will probably be {_points(found.value)} % ({_points(found.low)} to {_points(found.high)}) accurate "
-        f"there{beside}.{off}{wide}{truth}"
+        f"there{beside}. Foreseen in the same way, the accuracy on {len(found.left_out)} sources left out of training "
+        f"was off by {_points(found.error or 0.0)} points on average."
     )
 
 

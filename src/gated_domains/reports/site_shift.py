@@ -10,7 +10,14 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, first_line
 
-FORMAT = 1
+FORMAT = 2
+SIGNIFICANT = 0.05
+MOSTLY_OUTSIDE = 0.5
+"""Of rows unlike anything seen, more than which say more than any distance."""
+FEW_OUTSIDE = 0.1
+"""Of rows unlike anything seen, up to which no shift is seen; 3 % of familiar rows are."""
+NO_SHIFT = "no shift was seen"
+_ALIKE = 0.5  # of the smallest distance between two sources: a site nearer to a source is like it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +85,32 @@ class NewPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SiteRank:
+    """The place of the new site among the S sources and itself, by its distance to all others; 1 is the farthest.
+
+    ``squared`` is ``||mu_k - mean of the others||^2`` of the new site, unbiased, with ``rows`` rows of every site.
+    ``sites`` is S + 1, and ``p_value`` is ``rank / sites``: with fewer than 19 sources it cannot reach 0.05.
+    """
+
+    rank: int
+    sites: int
+    p_value: float
+    squared: float
+    squared_of_sources: tuple[float, ...]
+    rows: int
+
+    @property
+    def can_be_significant(self) -> bool:
+        """Whether there are sources enough for p = 0.05."""
+        return 1 / self.sites <= SIGNIFICANT
+
+    @property
+    def farther(self) -> bool:
+        """Significantly farther from the others than sources are; with few sources, farther than every one of them."""
+        return self.p_value <= SIGNIFICANT if self.can_be_significant else self.rank == 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeftOutAccuracy:
     """A source that was left out of training: its accuracy as the other sources foresaw it, and as it was.
 
@@ -93,23 +126,27 @@ class LeftOutAccuracy:
 class ForeseenAccuracy:
     """The accuracy that a model will probably have, between ``low`` and ``high``.
 
-    ``error`` is how far such estimates were off, on average, for sources left out of training; None: nobody knows.
+    ``value`` is None where there is no estimate, and ``reason`` says why. ``error`` is how far such estimates were off,
+    on average, for sources left out of training; None: nobody knows.
     """
 
-    value: float
+    value: float | None
     low: float
     high: float
     error: float | None
     left_out: tuple[LeftOutAccuracy, ...]
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteShift:
     """All that is said of a new site. ``rows`` were looked at, of ``all_rows``; ``compared`` says with what rows.
 
-    ``distance`` is of the mean of the new rows to that of the sources in the kernel's space, ``p_value`` of the
-    permutation test that there is none. ``between`` are the distances between sources. ``outside`` is the share of the
-    site's squared length that no combination of the bases expresses. ``accuracy`` is None where
+    ``distance`` is of the mean of the new rows to that of the sources in the kernel's space; ``rank`` is the place of
+    the site among the sources (None: there are too few), ``p_value`` that of the permutation test whether a difference
+    of its rows is detectable, ``kept_together`` whether it permuted whole groups of rows. ``far_columns`` name columns
+    with values out of all proportion to those of training. ``between`` are the distances between sources. ``outside``
+    is the share of the site's squared length that no combination of the bases expresses. ``accuracy`` is None where
     nothing is foreseen: ``no_accuracy`` says why. ``accuracy_of_sources`` is on the rows compared with.
     """
 
@@ -121,12 +158,15 @@ class SiteShift:
     compared: str
     compared_rows: int
     distance: float
+    rank: SiteRank | None
     p_value: float
     permutations: int
+    kept_together: bool
     sources: tuple[SourceBeside, ...]
     between: tuple[tuple[float | None, ...], ...]
     novelty: Novelty
     outside: float
+    far_columns: tuple[str, ...]
     new_part: NewPart | None
     mixture: tuple[BasisShare, ...]
     level: float
@@ -138,8 +178,37 @@ class SiteShift:
 
     @property
     def differs(self) -> bool:
-        """Whether chance alone makes such a distance in at most one of twenty."""
-        return self.p_value <= 0.05
+        """Whether a difference of its rows from those of all sources together is detectable."""
+        return self.p_value <= SIGNIFICANT
+
+    @property
+    def mostly_outside(self) -> bool:
+        """Whether most rows are unlike anything seen."""
+        return self.novelty.unlike > MOSTLY_OUTSIDE
+
+    @property
+    def alike(self) -> SourceBeside | None:
+        """The source that the site is like: nearer to it than half the smallest distance between two sources."""
+        apart = [value for row, of_row in enumerate(self.between) for value in of_row[:row] if value is not None]
+        near = self.nearest
+        if near is None or near.distance is None or not apart or self.novelty.unlike > FEW_OUTSIDE:
+            return None
+        return near if near.distance < _ALIKE * min(apart) else None
+
+    @property
+    def as_on_sources(self) -> bool:
+        """Whether no shift is seen, and the accuracy on the sources is known.
+
+        That is: the site is like one source, or its rows do not detectably differ from those of all; it is no farther
+        from the sources than they are from one another; and few rows are unlike anything seen.
+        """
+        farther = self.rank is not None and self.rank.farther
+        return (
+            self.accuracy_of_sources is not None
+            and not farther
+            and self.novelty.unlike <= FEW_OUTSIDE
+            and (not self.differs or self.alike is not None)
+        )
 
     @property
     def nearest(self) -> SourceBeside | None:
@@ -170,11 +239,13 @@ class SiteShift:
             given = dict(fields)
             if given.pop("format") != FORMAT:
                 raise ValueError(f"format {fields['format']!r}, this version reads {FORMAT}")
-            part, accuracy = given["new_part"], given["accuracy"]
+            part, accuracy, rank = given["new_part"], given["accuracy"], given["rank"]
             given |= {
                 "sources": tuple(SourceBeside(**_tuples(source)) for source in given["sources"]),
                 "between": tuple(tuple(row) for row in given["between"]),
                 "novelty": Novelty(**_tuples(given["novelty"])),
+                "rank": None if rank is None else SiteRank(**_tuples(rank)),
+                "far_columns": tuple(given["far_columns"]),
                 "new_part": None if part is None else NewPart(**part),
                 "mixture": tuple(BasisShare(**_tuples(share)) for share in given["mixture"]),
                 "accuracy": None if accuracy is None else _foreseen(accuracy),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_LEVELS = 200  # the most frequent ones; of the others nothing much could be learned
 FURTHEST = 20.0  # standard deviations; a value out of all proportion at a new site must not drown the others
+FAR = 3.0  # standard deviations of training, beyond which the median of a column is a matter of units
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -170,6 +171,17 @@ class TableEncoding(Encoding):
         if absent:
             raise DataError(f"columns seen in training are missing here: {listing(absent)}")
         return columns
+
+    def far_columns(self, inputs: Inputs) -> tuple[str, ...]:
+        """Columns of numbers whose median is more than 3 standard deviations from the mean of training, by name."""
+        columns, far = self.columns_of(inputs), []
+        for code in self.codes:
+            if isinstance(code, NumberCode) and code.scale is not None:
+                values = code.checked(columns[code.name]).values
+                known = values[~np.isnan(values)]
+                if len(known) and abs(float(np.median(known)) - code.mean) > FAR * code.scale:
+                    far.append(code.name)
+        return tuple(far)
 
     def prepare(self, inputs: Inputs) -> Features:
         columns = self.columns_of(inputs)

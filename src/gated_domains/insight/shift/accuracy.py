@@ -24,6 +24,12 @@ from gated_domains.insight.shift.correctness import Rows, Weights, checked_confi
 
 LEVEL = 0.9
 FORMAT = 1
+WIDEST = 0.4
+"""An interval that is wider leaves no point estimate."""
+MOSTLY = 0.5
+"""Of rows outside what was seen (familiarity 0), more than which leave no point estimate."""
+OUTSIDE = "most of its rows are outside what was seen"
+WIDE = f"its interval is wider than {100 * WIDEST:.0f} points"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,15 +49,19 @@ class LeftOut:
 class AccuracyEstimate:
     """An accuracy that was not measured, the 90 % interval around it, and how far off such estimates were.
 
-    ``error`` is the mean absolute error over the left-out sources, NaN where there was one only and nobody knows; the
-    interval then is 0 to 1. ``confidence`` is the plain mean confidence, for comparison.
+    ``value`` is None where most rows are outside what was seen or the interval is wider than 40 points; ``reason`` says
+    which, and ``raw`` is the estimate all the same, for whoever measures how good it is. ``error`` is the mean absolute
+    error over the left-out sources, NaN where there was one only and nobody knows; the interval then is 0 to 1.
+    ``confidence`` is the plain mean confidence, for comparison.
     """
 
-    value: float
+    value: float | None
     low: float
     high: float
     error: float
     confidence: float
+    raw: float
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +70,15 @@ class AccuracyCalibration:
 
     ``weights`` are a, b and c, the last None without coverage. Of every left-out domain ``measured`` holds the true
     accuracy, ``confidence`` the mean confidence, ``estimated`` what the others said of it (nothing where it is alone).
+    ``of_sources`` is the accuracy of the model itself on rows of its sources, which no estimate exceeds; None: nobody
+    knows.
     """
 
     weights: Weights
     estimated: dict[str, float]
     measured: dict[str, float]
     confidence: dict[str, float]
+    of_sources: float | None = None
 
     @property
     def errors(self) -> dict[str, float]:
@@ -82,8 +95,19 @@ class AccuracyCalibration:
         """The mean absolute error; NaN where there is one left-out domain."""
         return float(np.mean(np.abs(list(self.errors.values())))) if self.errors else math.nan
 
-    def estimate(self, confidence: NDArray[Any], coverage: NDArray[Any] | None = None) -> AccuracyEstimate:
-        """The accuracy on rows of a new site."""
+    def estimate(
+        self,
+        confidence: NDArray[Any],
+        coverage: NDArray[Any] | None = None,
+        *,
+        most: float | None = None,
+        groups: NDArray[Any] | None = None,
+    ) -> AccuracyEstimate:
+        """The accuracy on rows of a new site.
+
+        It is never above ``most``, the accuracy on rows of the sources, by default ``of_sources``. ``groups`` hold a
+        label for every row: rows that share one (a patient) are taken to be right or wrong together.
+        """
         sure = checked_confidence("the new site", confidence)
         if self.weights[2] is None:
             covered = None
@@ -92,9 +116,22 @@ class AccuracyCalibration:
         else:
             covered = checked_coverage("the new site", coverage, len(sure))
         chances = right(sure, covered, self.weights)
-        value = float(chances.mean())
-        low, high = self._interval(value, float((chances * (1 - chances)).mean()) / len(chances))
-        return AccuracyEstimate(value=value, low=low, high=high, error=self.error, confidence=float(sure.mean()))
+        most = self.of_sources if most is None else most
+        value = min(float(chances.mean()), 1.0 if most is None else most)
+        sizes = np.ones(len(sure)) if groups is None else np.unique(groups, return_counts=True)[1]
+        low, high = self._interval(value, float((chances * (1 - chances)).mean() * (sizes**2).sum()) / len(sure) ** 2)
+        reason = WIDE if high - low > WIDEST else ""
+        if coverage is not None and float((np.asarray(coverage) <= 0).mean()) > MOSTLY:
+            reason, low, high = OUTSIDE, 0.0, 1.0
+        return AccuracyEstimate(
+            value=None if reason else value,
+            low=low,
+            high=high,
+            error=self.error,
+            confidence=float(sure.mean()),
+            raw=value,
+            reason=reason,
+        )
 
     def _interval(self, value: float, chance: float) -> tuple[float, float]:
         errors = np.array(list(self.errors.values()))
@@ -117,6 +154,7 @@ class AccuracyCalibration:
         return {
             "format": FORMAT,
             "weights": list(self.weights),
+            "of_sources": self.of_sources,
             "domains": [
                 {
                     "name": name,
@@ -158,10 +196,11 @@ class AccuracyCalibration:
             estimated=known,
             measured={domain["name"]: _share(domain["measured"]) for domain in domains},
             confidence={domain["name"]: _share(domain["confidence"]) for domain in domains},
+            of_sources=None if description.get("of_sources") is None else _share(description["of_sources"]),
         )
 
 
-def calibrate_accuracy(left_out: Sequence[LeftOut]) -> AccuracyCalibration:
+def calibrate_accuracy(left_out: Sequence[LeftOut], *, of_sources: float | None = None) -> AccuracyCalibration:
     """Learn from left-out source domains what confidence and coverage are worth on a domain that was never seen.
 
     With one domain the error of the estimate is unknown (NaN). Coverage counts where every domain has it.
@@ -187,6 +226,7 @@ def calibrate_accuracy(left_out: Sequence[LeftOut]) -> AccuracyCalibration:
         },
         measured={name: float(own.correct.mean()) for name, own in of_name.items()},
         confidence={name: float(own.confidence.mean()) for name, own in of_name.items()},
+        of_sources=of_sources,
     )
 
 

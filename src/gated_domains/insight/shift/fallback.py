@@ -1,4 +1,8 @@
-"""What the fallback to the shared expert is worth: scores with coverage as it is, without it, and with nothing else."""
+"""What a fallback of unfamiliar samples to the shared expert would be worth.
+
+By default familiarity is reported and multiplies nothing; here it is applied, as with ``coverage=True``, to every
+sample or to none.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +27,22 @@ def covered(units: GatedDomainUnits, everywhere: bool) -> Iterator[None]:
     """The layer with coverage 1 of every sample inside the block, or with coverage 0: the shared expert alone."""
     if units.shared is None:
         raise DataError("there is no shared expert to fall back to: every sample is left to the gates (shared=False)")
-    coverage, covers = units.coverage, units.covers
+    coverage, applied = units.coverage, units.applies_coverage
     before = coverage.q50.clone(), coverage.q97.clone()
     try:
-        units.covers = True
+        units.applies_coverage = True
         _set(coverage, *_BEYOND_ALL if everywhere else _BELOW_ALL)
         yield
     finally:
-        units.covers = covers
+        units.applies_coverage = applied
         _set(coverage, *before)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fallback:
-    """Scores of the same rows: ``gated`` with coverage as it is, ``never`` with none falling back, ``always`` with all.
+    """Scores of the same rows: ``gated`` as the model is, ``never`` with none falling back, ``always`` with all.
+
+    ``gated`` and ``never`` are one where the model does not apply coverage.
 
     NaN where there are no rows.
     """

@@ -35,7 +35,7 @@ class Rounding(NamedTuple):
 class MeanDifference:
     """Pooled rows, the reference first, of which ``s' K s`` is known for every labelling s.
 
-    ``strata`` are sets of rows inside which labels may change places while nothing but the labels changes.
+    ``strata`` are sets of groups inside which labels may change places while nothing but the labels changes.
     """
 
     rounding: Rounding
@@ -49,7 +49,7 @@ class MeanDifference:
 class ByPairs(MeanDifference):
     """Every kernel value of the pooled rows, in double precision: near groups differ in late digits."""
 
-    def __init__(self, kernel: KernelLike, reference: Tensor, new: Tensor) -> None:
+    def __init__(self, kernel: KernelLike, reference: Tensor, new: Tensor, groups: int) -> None:
         reference, new = fine(kernel, reference), fine(kernel, new)
         total = len(reference) + len(new)
         values = torch.empty(total, total, dtype=torch.float64, device=reference.device)
@@ -64,7 +64,7 @@ class ByPairs(MeanDifference):
         values -= values.mean(0)
         values -= values.mean(1, keepdim=True)
         self.values = values
-        self.strata = [torch.arange(total)]
+        self.strata = [torch.arange(groups)]
 
     def __call__(self, labels: Float[Tensor, "labellings rows"]) -> Float[Tensor, " labellings"]:
         s = labels.double()
@@ -74,27 +74,36 @@ class ByPairs(MeanDifference):
 class ByLandmarks(MeanDifference):
     """What the span of some rows shows of the difference: features ``K_LL^-1/2 k(landmarks, x)``, in linear time.
 
-    Landmarks are drawn from all rows, whatever their side. Each is at no distance from itself, which no other row is:
-    labels change places among landmarks and among other rows, never across. So, given which places were drawn, all
-    labellings that are tried are equally likely under no shift, and the level is exact for every seed.
+    Landmarks are whole groups, drawn from those of all rows, whatever their side. Each landmark is at no distance from
+    itself, which no other row is: labels change places among landmarks and among other rows, never across. So, given
+    which places were drawn, all labellings that are tried are equally likely under no shift, and the level is exact
+    for every seed.
     """
 
     def __init__(
-        self, kernel: KernelLike, reference: Tensor, new: Tensor, count: int, generator: torch.Generator
+        self,
+        kernel: KernelLike,
+        reference: Tensor,
+        new: Tensor,
+        count: int,
+        generator: torch.Generator,
+        member: Int[Tensor, " rows"],
     ) -> None:
-        order = torch.randperm(len(reference) + len(new), generator=generator)
-        self.strata = [order[:count].sort().values, order[count:].sort().values]
-        landmarks = _taken(reference, new, self.strata[0])
+        sizes = member.bincount()
+        order = torch.randperm(len(sizes), generator=generator)
+        drawn = max(1, int((sizes[order].cumsum(0) <= count).sum()))
+        self.strata = [order[:drawn].sort().values, order[drawn:].sort().values]
+        landmarks = _taken(reference, new, torch.isin(member, self.strata[0]).nonzero()[:, 0])
         among = torch.cat(list(kernel_blocks(kernel, landmarks, landmarks)))
         root = _inverse_root(among)
-        features = root.new_empty(len(order), root.shape[1])
+        features = root.new_empty(len(member), root.shape[1])
         total, start = root.new_zeros(root.shape[1], dtype=torch.float64), 0
         for rows in (reference, new):
             for block in kernel_blocks(kernel, rows, landmarks):
                 own = torch.matmul(block, root, out=features[start : start + len(block)])
                 total += own.sum(0)
                 start += len(block)
-        features -= (total / len(order)).to(features.dtype)
+        features -= (total / len(member)).to(features.dtype)
         self.features = features
         eps = _FEW * torch.finfo(features.dtype).eps
         self.rounding = Rounding(eps, eps**2 * float(among.diagonal().abs().mean()))

@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -59,9 +60,12 @@ def site_mixture(
     *,
     level: float = 0.9,
     draws: int = 500,
+    groups: NDArray[Any] | None = None,
     seed: int = 0,
 ) -> SiteMixture:
     """Weights of the bases in the rows of a site, as gates see them.
+
+    ``groups`` hold a label for every row: rows that share one (a patient) are redrawn together.
 
     The interval of a weight reaches from its estimate as far as the percentiles of the bootstrap do, times a factor for
     the few vectors of a basis: ``sqrt(N / (N - 1))``, by which redrawing N of N vectors varies too little, and the
@@ -77,7 +81,10 @@ def site_mixture(
     checked_rows(vectors, "bases")
     checked_rows(view, "view", like=vectors)
     generator = torch.Generator().manual_seed(seed)
-    vectors, view = fine(kernel, vectors), fine(kernel, subsample(view, MOST_ROWS, seed))
+    kept = subsample(torch.arange(len(view)).double().unsqueeze(1), MOST_ROWS, seed)[:, 0].long()
+    vectors, view = fine(kernel, vectors), fine(kernel, view[kept.to(view.device)])
+    member = kept if groups is None else torch.from_numpy(np.unique(groups, return_inverse=True)[1])[kept]
+    member = torch.unique(member, return_inverse=True)[1]
     to_rows = torch.cat(list(kernel_blocks(kernel, view, vectors))).double()
     among = torch.cat(list(kernel_blocks(kernel, vectors, vectors))).double()
     pairs = _Pairs((among + among.T) / 2, *bases.shape[:2])
@@ -89,7 +96,7 @@ def site_mixture(
     redrawn = torch.cat(
         [
             project_on_simplex(_definite(pairs.gram(of_vectors)), (of_rows * of_vectors).sum(-1))
-            for of_rows, of_vectors in _redrawn(to_rows, pairs, draws, generator)
+            for of_rows, of_vectors in _redrawn(to_rows, pairs, draws, member, generator)
         ]
     )
     ends = torch.quantile(redrawn, redrawn.new_tensor([(1 - level) / 2, (1 + level) / 2]), dim=0)
@@ -132,15 +139,19 @@ class _Pairs:
 
 
 def _redrawn(
-    to_rows: Float[Tensor, "rows vectors"], pairs: _Pairs, draws: int, generator: torch.Generator
+    to_rows: Float[Tensor, "rows vectors"],
+    pairs: _Pairs,
+    draws: int,
+    member: Int[Tensor, " rows"],
+    generator: torch.Generator,
 ) -> Iterator[tuple[Float[Tensor, "some bases size"], Float[Tensor, "some bases size"]]]:
-    """Means of kernel values over redrawn rows, and weights of redrawn vectors, in blocks of draws."""
-    rows, bases, size = len(to_rows), pairs.bases, pairs.size
+    """Means of kernel values over redrawn groups of rows, and weights of redrawn vectors, in blocks of draws."""
+    groups, rows, bases, size = int(member.max()) + 1, len(to_rows), pairs.bases, pairs.size
     at_once = max(1, _AT_ONCE // max(rows, bases * bases * size))
     for start in range(0, draws, at_once):
         some = min(at_once, draws - start)
-        counts = _counts(some, rows, generator).to(to_rows.device)
-        means = (counts @ to_rows / rows).reshape(some, bases, size)
+        counts = _counts(some, groups, generator)[:, member].to(to_rows.device)
+        means = (counts @ to_rows / counts.sum(1, keepdim=True)).reshape(some, bases, size)
         if size == 1:
             yield means, pairs.even.expand(some, bases, size)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from gated_domains.layer.units import GatedDomainUnits
 _AT_ONCE = 2_048
 _MOST_PAIRED = 4_000  # rows, by chance, of which all pairs are looked at
 _DRAWS = 4_000
+_REDRAWN = 1_000
 _RANK = 1e-6  # of the largest eigenvalue of the Gram matrix: directions below are rounding
 
 _Counts = NDArray[np.int64]
@@ -77,12 +78,14 @@ def outside_span(
     familiar: Float[Tensor, "others gating"],
     *,
     level: float = 0.9,
+    groups: tuple[NDArray[Any], NDArray[Any]] | None = None,
     seed: int = 0,
 ) -> Outside:
     """Hold a site against the bases: ``view`` is what gates see of it, ``familiar`` what they see of source domains.
 
-    Familiar rows should be such as were not trained on. What is usual is counted by the basis nearest to a row: a site
-    that draws on the same bases in other proportions is not new.
+    ``groups`` are labels of the new and of the familiar rows: where they are given, the interval of the weight is a
+    bootstrap of whole groups. Familiar rows should be such as were not trained on. What is usual is counted by the
+    basis nearest to a row: a site that draws on the same bases in other proportions is not new.
     """
     if not 0 < level < 1:
         raise DataError(f"level must lie between 0 and 1, got {level}")
@@ -96,6 +99,9 @@ def outside_span(
     site, usual = _placed(units, view), _placed(units, familiar)
     rng = np.random.default_rng(seed)
     weight, low, high = weight_of_new(site.by_basis(), usual.by_basis(), level=level, rng=rng)
+    if groups is not None:
+        own, others = (placed.by_group(labels) for placed, labels in zip((site, usual), groups, strict=True))
+        low, high = _redrawn_ends(own, others, weight, level=level, rng=rng)
     whole, usual_whole, beyond, usual_beyond = (
         _apart(units.kernel, some, rng) for some in (site, usual, site.outside(), usual.outside())
     )
@@ -123,17 +129,40 @@ def weight_of_new(
     Both are rows inside and rows outside by their nearest basis b; u_b is the usual share outside there. Of the rows
     that are familiar 1 - u_b are inside, so that each row inside stands for 1 / (1 - u_b) familiar ones.
     """
-    (inside, outside), (usual_inside, usual_outside) = site, usual
-    pooled = (usual_outside.sum() + 0.5) / (usual_outside.sum() + usual_inside.sum() + 1)
-    # Where a basis has few rows or none, what is usual is so for all of them: worth one row.
-    a, b = usual_outside + pooled, usual_inside + 1 - pooled
-    weight = 1 - float((inside * (a + b) / b).sum()) / int(inside.sum() + outside.sum())
+    (inside, outside), (a, b) = site, _usual(*usual)
+    weight = _weight(site, usual)
     counts = np.append(inside + 0.5 / len(inside), outside.sum() + 0.5)  # Jeffreys, for inside and outside
     shares = rng.dirichlet(counts, size=_DRAWS)[:, :-1]
     found = 1 - (shares / (1 - rng.beta(a, b, size=(_DRAWS, len(a))))).sum(axis=1)
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     low, weight, high = np.clip([min(low, weight), weight, max(high, weight)], 0, 1).tolist()
     return weight, low, high
+
+
+def _redrawn_ends(
+    site: _Counts, usual: _Counts, weight: float, *, level: float, rng: np.random.Generator
+) -> tuple[float, float]:
+    """The ends of the interval by drawing whole groups of either side anew."""
+    redrawn = []
+    for counts in (site, usual):
+        times = rng.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), size=_REDRAWN)
+        redrawn.append(np.tensordot(times, counts, 1))  # (draws, inside or outside, bases)
+    found = [_weight(tuple(own), tuple(others)) for own, others in zip(*redrawn, strict=True)]
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.clip([min(low, weight), max(high, weight)], 0, 1).tolist()
+    return low, high
+
+
+def _weight(site: tuple[_Counts, ...], usual: tuple[_Counts, ...]) -> float:
+    (inside, outside), (a, b) = site, _usual(*usual)
+    return 1 - float((inside * (a + b) / b).sum()) / int(inside.sum() + outside.sum())
+
+
+def _usual(inside: _Counts, outside: _Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rows outside and inside by basis, and one row more."""
+    pooled = (outside.sum() + 0.5) / (outside.sum() + inside.sum() + 1)
+    # Where a basis has few rows or none, what is usual is so for all of them: worth one row.
+    return outside + pooled, inside + 1 - pooled
 
 
 class _Placed(NamedTuple):
@@ -152,6 +181,13 @@ class _Placed(NamedTuple):
             for which in (~self.beyond, self.beyond)
         )
         return inside, outside
+
+    def by_group(self, labels: NDArray[Any]) -> _Counts:
+        """(groups, 2, bases): rows inside and rows outside of every group."""
+        known, member = np.unique(labels, return_inverse=True)
+        counts = np.zeros((len(known), 2, len(self.gram)), np.int64)
+        np.add.at(counts, (member, self.beyond.long().cpu().numpy(), self.nearest.cpu().numpy()), 1)
+        return counts
 
     def outside(self) -> _Placed:
         return self.take(self.beyond)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.files import written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.npz import read_arrays
-from gated_domains.insight.sampling import drawn, shares
+from gated_domains.insight.sampling import drawn, shares, whole_groups
 
 MOST_ROWS = 2_000
 FORMAT = 1
@@ -28,9 +28,10 @@ _FORMS = {
     "beta": ("f", "RM"),
     "confidence": ("f", "R"),
     "correct": ("b", "R"),
+    "groups": ("i", "R"),
 }
 _ABOUT = ("format", "of", "domain_names", "trained_on")
-_MAY_BE_EMPTY = ("confidence", "correct")
+_MAY_BE_EMPTY = ("confidence", "correct", "groups")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,7 +39,8 @@ class Reference:
     """R rows of the sources: what gates see of them (G numbers each), and what a model of M bases says.
 
     ``confidence`` (the probability of the class predicted) and ``correct`` are empty where no classes are predicted, or
-    nobody knows the truth. ``trained_on``: whether the model was trained on these very rows.
+    nobody knows the truth. Rows with the same number in ``groups`` belong together (to a patient); empty: every row is
+    a group of its own. ``trained_on``: whether the model was trained on these very rows.
     """
 
     view: NDArray[np.float32]
@@ -51,6 +53,7 @@ class Reference:
     confidence: NDArray[np.float32]
     correct: NDArray[np.bool_]
     trained_on: bool
+    groups: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.view)
@@ -88,17 +91,33 @@ class Reference:
             raise _wrong(path, f"has format {about['format']}, this version reads {FORMAT}")
         if str(about["of"]) != of:
             return None
+        arrays.setdefault("groups", np.empty(0, np.int64))  # of a file from before there were any
         names = tuple(map(str, np.atleast_1d(about["domain_names"])))
         _check(path, arrays, names)
         made = cls(**{name: arrays[name] for name in _FORMS}, domain_names=names, trained_on=bool(about["trained_on"]))
-        return replace(made, domains=made.domains.astype(np.int64))
+        return replace(made, domains=made.domains.astype(np.int64), groups=made.groups.astype(np.int64))
 
 
-def balanced(domains: NDArray[np.int64], *, width: int, most: int = MOST_ROWS, seed: int = 0) -> Rows:
-    """Places of rows by chance, as many of every domain as far as there are; fewer where views are wide."""
+def balanced(
+    domains: NDArray[np.int64],
+    *,
+    width: int,
+    groups: NDArray[np.int64] | None = None,
+    most: int = MOST_ROWS,
+    seed: int = 0,
+) -> Rows:
+    """Indices of random rows, as many of every domain as far as there are; fewer where views are wide.
+
+    Rows of the same group are taken together.
+    """
     places = [np.flatnonzero(domains == number) for number in np.unique(domains)]
     counts = shares([len(own) for own in places], max(2, min(most, _MOST_NUMBERS // width)))
-    chosen = [drawn(own, count, seed + number) for number, (own, count) in enumerate(zip(places, counts, strict=True))]
+    chosen = [
+        drawn(own, count, seed + number)
+        if groups is None
+        else own[whole_groups(groups[own], count, np.random.default_rng(seed + number))]
+        for number, (own, count) in enumerate(zip(places, counts, strict=True))
+    ]
     return np.sort(np.concatenate(chosen))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +23,18 @@ from gated_domains.insight.shift.mixture import SiteMixture, site_mixture
 from gated_domains.insight.shift.novelty import auroc
 from gated_domains.insight.shift.outside import outside_span
 from gated_domains.insight.shift.reference import Reference
+from gated_domains.insight.shift.site_rank import site_rank
 from gated_domains.insight.shift.two_sample import two_sample_test
 from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.reports.site_shift import (
+    NO_SHIFT,
     BasisShare,
     ForeseenAccuracy,
     LeftOutAccuracy,
     NewPart,
     Novelty,
+    SiteRank,
     SiteShift,
     SourceBeside,
 )
@@ -48,6 +52,8 @@ class NewSite(NamedTuple):
     """Rows of a new site as a model sees them: ``view`` is what gates see, ``said`` what it says of each by itself.
 
     ``correct`` says where it is right, where the truth is known. ``all_rows`` are there, of which these were looked at.
+    Rows with the same number in ``groups`` belong together (to a patient); None: every row is a group of its own.
+    ``far_columns`` name columns whose values are out of all proportion to those of training.
     """
 
     name: str
@@ -55,6 +61,8 @@ class NewSite(NamedTuple):
     said: Predicted
     correct: NDArray[np.bool_] | None = None
     all_rows: int | None = None
+    groups: NDArray[np.int64] | None = None
+    far_columns: tuple[str, ...] = ()
 
 
 def site_shift(
@@ -76,12 +84,14 @@ def site_shift(
     domains = torch.from_numpy(reference.domains).to(device)
     groups = [compared[domains == number] for number in numbers]
     among = _Among.of(units, groups, compared[~torch.isin(domains, torch.tensor(numbers, device=device))], view, seed)
-    test = two_sample_test(units.kernel, compared, view, seed=seed)
+    together = _together(reference, new)
+    test = two_sample_test(units.kernel, compared, view, groups=together, seed=seed)
     bases = units.active_bases.detach().float()
-    found = site_mixture(units.kernel, bases, view, seed=seed)
+    found = site_mixture(units.kernel, bases, view, groups=new.groups, seed=seed)
     assert new.said.residual is not None  # gates leave one
     coverage = familiarity(units, new.said.residual, reference.residual)
-    return SiteShift(
+    known = float(reference.correct.mean()) if len(reference.correct) else None
+    shift = SiteShift(
         data=new.name,
         model=model,
         label=label,
@@ -90,8 +100,10 @@ def site_shift(
         compared=reference.words,
         compared_rows=len(reference),
         distance=among.of_site() or 0.0,
+        rank=_rank(units, reference, compared, view, together, seed),
         p_value=test.p_value,
         permutations=test.permutations,
+        kept_together=together is not None,
         sources=tuple(
             _source(
                 reference.domain_names[number], place, among, site_mixture(units.kernel, bases, group, draws=_FEWEST)
@@ -101,15 +113,17 @@ def site_shift(
         between=among.between(),
         novelty=_novelty(units, new.said.residual, coverage, reference),
         outside=found.outside,
-        new_part=_new_part(units, view, compared, seed),
+        far_columns=new.far_columns,
+        new_part=_new_part(units, view, compared, together, seed),
         mixture=_shares(found, reference, numbers),
         level=found.level,
-        accuracy=None if calibration is None else _foreseen(calibration, new.said, coverage),
+        accuracy=None if calibration is None else _foreseen(calibration, new, coverage, known),
         no_accuracy="" if calibration is not None else no_accuracy,
-        accuracy_of_sources=float(reference.correct.mean()) if len(reference.correct) else None,
+        accuracy_of_sources=known,
         true_accuracy=None if new.correct is None else float(new.correct.mean()),
         notes=tuple(notes),
     )
+    return _without_estimate(shift)
 
 
 @torch.no_grad()
@@ -123,6 +137,31 @@ def _coverage(units: GatedDomainUnits, usual: NDArray[Any]) -> Coverage:
     if not coverage.fitted:
         coverage.fit(torch.from_numpy(np.asarray(usual, np.float32)))
     return coverage
+
+
+def _together(reference: Reference, new: NewSite) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Labels of the rows of the sources and of the site; None where every row is a group of its own."""
+    if new.groups is None and not len(reference.groups):
+        return None
+    return (
+        reference.groups if len(reference.groups) else np.arange(len(reference)),
+        np.arange(len(new.view)) if new.groups is None else new.groups,
+    )
+
+
+def _rank(
+    units: GatedDomainUnits,
+    reference: Reference,
+    compared: Tensor,
+    view: Tensor,
+    together: tuple[NDArray[Any], NDArray[Any]] | None,
+    seed: int,
+) -> SiteRank | None:
+    """Among all sources, also those that are not told apart."""
+    places = [np.flatnonzero(reference.domains == number) for number in np.unique(reference.domains)]
+    groups = None if together is None else [*(together[0][own] for own in places), together[1]]
+    sources = [compared[torch.from_numpy(own).to(compared.device)] for own in places]
+    return site_rank(units.kernel, sources, view, groups=groups, seed=seed)
 
 
 def _told_apart(domains: NDArray[np.int64]) -> list[int]:
@@ -222,16 +261,25 @@ def _binned(values: NDArray[np.float64], edges: NDArray[np.float64]) -> tuple[fl
     return tuple(map(float, np.histogram(values, edges)[0] / len(values)))
 
 
-def _new_part(units: GatedDomainUnits, view: Tensor, compared: Tensor, seed: int) -> NewPart | None:
+def _new_part(
+    units: GatedDomainUnits,
+    view: Tensor,
+    compared: Tensor,
+    together: tuple[NDArray[Any], NDArray[Any]] | None,
+    seed: int,
+) -> NewPart | None:
     """None where coverage was never fitted, and nobody knows what is usual."""
     if not units.coverage.fitted:
         return None
-    found = outside_span(units, view, compared, seed=seed)
+    groups = None if together is None else (together[1], together[0])
+    found = outside_span(units, view, compared, groups=groups, seed=seed)
     return NewPart(weight=found.weight, low=found.low, high=found.high, is_there=found.new_part)
 
 
-def _foreseen(calibration: AccuracyCalibration, said: Predicted, coverage: NDArray[Any]) -> ForeseenAccuracy:
-    found = calibration.estimate(said.output.max(1), coverage)
+def _foreseen(
+    calibration: AccuracyCalibration, new: NewSite, coverage: NDArray[Any], most: float | None
+) -> ForeseenAccuracy:
+    found = calibration.estimate(new.said.output.max(1), coverage, most=most, groups=new.groups)
     return ForeseenAccuracy(
         value=found.value,
         low=found.low,
@@ -241,4 +289,12 @@ def _foreseen(calibration: AccuracyCalibration, said: Predicted, coverage: NDArr
             LeftOutAccuracy(name=name, foreseen=calibration.estimated.get(name), true=true)
             for name, true in calibration.measured.items()
         ),
+        reason=found.reason,
     )
+
+
+def _without_estimate(shift: SiteShift) -> SiteShift:
+    """Where no shift is seen, the score on the sources stands instead of an estimate."""
+    if shift.accuracy is None or not shift.as_on_sources:
+        return shift
+    return replace(shift, accuracy=replace(shift.accuracy, value=None, reason=NO_SHIFT))

@@ -69,8 +69,8 @@ def distances(shift: SiteShift) -> Chart:
         caption=(
             "Distance of means in the kernel's space, less what chance adds. First line: the new site to all sources "
             "together, and each source to the others. Below: to each source by itself. A site to the right of all dots "
-            f"of its line is farther than sources are from each other. p = {shift.p_value:.2g}, by "
-            f"{shift.permutations:,} permutations."
+            f"of its line is farther than sources are from each other{_place(shift)}. Detectable difference: p = "
+            f"{shift.p_value:.2g}, by {shift.permutations:,} permutations."
         ),
         runs=0,
         panels=(
@@ -82,6 +82,10 @@ def distances(shift: SiteShift) -> Chart:
         ),
         height=110 + 34 * len(rows),
     )
+
+
+def _place(shift: SiteShift) -> str:
+    return "" if shift.rank is None else f": by equal rows it has rank {shift.rank.rank} of {shift.rank.sites}"
 
 
 def novelty(shift: SiteShift) -> Chart:
@@ -185,7 +189,8 @@ def accuracy(shift: SiteShift) -> Chart | None:
         return None
     rows = (shift.data, *(f"{one.name} (left out)" for one in found.left_out))
     known = [(float(y), one.foreseen) for y, one in enumerate(found.left_out, 1) if one.foreseen is not None]
-    foreseen = [(0.0, found.value), *known]
+    own = [] if found.value is None else [(0.0, found.value)]
+    foreseen = [*own, *known]
     true = [(float(y), one.true) for y, one in enumerate(found.left_out, 1)]
     if shift.true_accuracy is not None:
         true.insert(0, (0.0, shift.true_accuracy))
@@ -194,8 +199,8 @@ def accuracy(shift: SiteShift) -> Chart | None:
             name="foreseen",
             x=tuple(100 * value for _, value in foreseen),
             y=tuple(y + _UP for y, _ in foreseen),
-            low=(100 * found.low, *(math.nan for _ in known)),
-            high=(100 * found.high, *(math.nan for _ in known)),
+            low=(*(100 * found.low for _ in own), *(math.nan for _ in known)),
+            high=(*(100 * found.high for _ in own), *(math.nan for _ in known)),
             interval="x",
             colour=NEW,
             marker="D",
@@ -216,11 +221,17 @@ def accuracy(shift: SiteShift) -> Chart | None:
         key="shift-accuracy",
         title="How accurate the model will probably be",
         caption=(
-            "First line: the new site, with a 90 % interval. Below: every source, foreseen by a model trained without "
-            f"it and what the other sources taught.{off}"
+            f"First line: the new site, {'with a 90 % interval' if own else f'without an estimate: {found.reason}'}. "
+            f"Below: every source, foreseen by a model trained without it and what the other sources taught.{off}"
         ),
         runs=0,
-        panels=(Panel(x=Axis(label="accuracy in percent"), y=Axis(categories=rows), marks=marks),),
+        panels=(
+            Panel(
+                x=Axis(label="accuracy in percent"),
+                y=Axis(categories=rows),
+                marks=tuple(one for one in marks if one.x),
+            ),
+        ),
         height=110 + 34 * len(rows),
     )
 
