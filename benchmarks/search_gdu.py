@@ -50,7 +50,7 @@ FORMS = (
     "gdu[num_bases=10]",
     "gdu[entropy=0.25]",
     "gdu[entropy=0.75]",
-    *(f"gdu[lambda_dev={weight}]" for weight in (0, 1e-4, 1e-2, 1e-1, 1.0)),
+    *(f"gdu[lambda_dev={weight}]" for weight in (0, 0.01, 1, 10)),
     "gdu[test_gates=batch]",
     "gdu[gating=style]",
 )
@@ -75,7 +75,7 @@ def left_out(recipe: Recipe, result: dict[str, Any]) -> dict[Key, float]:
 def deviation_norm(run: RunFolder) -> float | None:
     """``mean_j ||d_j||^2`` of the deviations in the head of a run; None where it has none."""
     units = getattr(Model.load(run.path).method, "units", None)
-    return None if units is None or units.shared is None else float(units.deviation_norm())
+    return None if units is None or units.shared is None else float(units.deviation_norm().detach())
 
 
 def without_folders(arguments: list[str]) -> list[str]:

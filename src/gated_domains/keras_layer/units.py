@@ -88,7 +88,7 @@ class GatedDomainUnits(FitsData, Recorded):
         lambda_l1: float = 0.0,
         lambda_entropy: float = 0.0,
         lambda_orth: float = 0.0,
-        lambda_dev: float = 1e-3,
+        lambda_dev: float = 0.1,
         orthogonality: str | Penalty = "srip",
         orthogonality_target: Target = "diagonal",
         bases_initializer: Any = None,

@@ -31,7 +31,7 @@ from gated_domains.layer.tasks import ProbabilisticRegression, Task, as_task, ma
 
 Gates = Literal["sample", "batch"] | GateStream
 
-LAMBDA_DEV = 1e-3
+LAMBDA_DEV = 0.1
 """The default weight of the ridge penalty on deviations."""
 
 
