@@ -109,6 +109,43 @@ def test_seeds_are_made_in_parts_and_put_together_without_training(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("small_world")
+def test_a_table_is_continued_without_its_run_folders(tmp_path: Path) -> None:
+    options = (*OPTIONS, "--methods", "erm,ft_mmd", "--targets", "north")
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert reproduce(*options, "--seeds", 1, "--out", first).code == 0
+    listed = first / "table.csv"
+    done = reproduce(*options, "--seeds", 2, "--done", listed, "--out", second)
+    assert done.code == 0, done
+    assert "2 of the 4 runs are done" in done.out
+    before, after = (list(csv.DictReader(path.read_text().splitlines())) for path in (listed, second / "table.csv"))
+    assert [line for line in after if line["seed"] == "0"] == before
+    assert len(after) == 4
+    results = [json.loads(path.read_text()) for path in second.glob("runs/digits/*/result.json")]
+    assert {result["seed"] for result in results} == {1}
+    # Nothing is left to do, so no data are needed; another setting is another run.
+    again = reproduce(*options, "--seeds", 2, "--done", second / "table.csv", "--no-train", "--out", tmp_path / "third")
+    assert again.code == 0, again
+    assert (tmp_path / "third" / "table.csv").read_text() == (second / "table.csv").read_text()
+    other = reproduce(*options, "--seeds", 1, "--epochs", 1, "--done", listed, "--out", tmp_path / "fourth")
+    assert "0 of the 2 runs are done" in other.out
+
+
+@pytest.mark.usefixtures("small_world")
+def test_a_run_list_that_is_none_is_refused(tmp_path: Path) -> None:
+    options = (*OPTIONS, "--methods", "erm", "--targets", "north", "--out", tmp_path / "out")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert_refused(reproduce(*options, "--done", tmp_path / "other.csv"), "no column row, target", "table.csv")
+    assert_refused(reproduce(*options, "--done", tmp_path / "none.csv"), "none.csv")
+    assert reproduce(*options).code == 0
+    listed = tmp_path / "out" / "table.csv"
+    header, line = listed.read_text().splitlines()
+    fields = line.split(",")
+    fields[header.split(",").index("accuracy")] = "high"
+    listed.write_text("\n".join([header, ",".join(fields)]) + "\n")
+    assert_refused(reproduce(*options, "--done", listed), "erm, north, seed 0", "'high'")
+
+
+@pytest.mark.usefixtures("small_world")
 def test_the_table_names_the_machines_of_its_runs_wherever_it_is_made(tmp_path: Path) -> None:
     options = (*OPTIONS, "--methods", "erm", "--targets", "north", "--seeds", 3, "--out", tmp_path)
     made = reproduce(*options, "--light")

@@ -321,6 +321,21 @@ def test_a_retrained_head_stands_on_the_body_of_the_erm_run_and_reuses_it(plain,
     assert result["seconds"] >= plain.result()["seconds"]
 
 
+@pytest.mark.parametrize(
+    ("method", "settings", "under"),
+    [
+        ("gdu-paper", {"mode": "fine_tune"}, "tanh"),
+        ("gdu-paper", {"mode": "fine_tune", "setting": "wilds"}, "none"),
+        ("linear", {"activation": "tanh"}, "tanh"),
+        ("linear", {}, "none"),
+        ("gdu", {"mode": "fine_tune"}, "none"),
+    ],
+)
+def test_a_frozen_body_is_that_of_an_erm_with_the_same_activation(method, settings, under, tmp_path):
+    (needed,) = runner(vectors(), tmp_path).stands_on(recipe(method, settings=settings))
+    assert (needed.method.name, needed.method.settings.activation) == ("erm", under)
+
+
 def test_without_an_erm_run_one_is_made_first(tmp_path):
     watcher = Watcher()
     both = runner(vectors(), tmp_path, watcher=watcher)

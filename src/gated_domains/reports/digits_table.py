@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 _FIELDS = (
     "row", "target", "seed", "settings", "accuracy", "validation", "epochs", "best_epoch", "stopped", "seconds",
-    "machine", "run",
+    "machine", "run", "data", "selection", "protocol",
 )  # fmt: skip
 
 
@@ -170,6 +170,9 @@ class DigitsTable:
                 "seconds": run.seconds,
                 "machine": self.numbers.made_on.get((row, run.hold_out, run.seed), ""),
                 "run": run.run,
+                "data": run.data,
+                "selection": run.selection,
+                "protocol": run.protocol,
             }
             for row, runs in self.numbers.runs.items()
             for run in runs

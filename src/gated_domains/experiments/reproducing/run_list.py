@@ -15,7 +15,9 @@ from gated_domains.experiments.reproducing.grid import Grid, Job
 from gated_domains.reports.published_digits import ROWS
 from gated_domains.reports.results import RunResult
 
-_NEEDED = ("row", "target", "seed", "settings", "accuracy", "epochs", "seconds")
+_NEEDED = (
+    "row", "target", "seed", "settings", "accuracy", "epochs", "seconds", "data", "selection", "protocol",
+)  # fmt: skip
 
 
 def settings_hash(job: Job) -> str:
@@ -59,7 +61,7 @@ def _result(job: Job, line: Mapping[str, str], path: str | os.PathLike[str]) -> 
         accuracy, validation = float(line["accuracy"]), line.get("validation")
         result = RunResult(
             run=line.get("run") or "",
-            data=job.recipe.data.what,
+            data=line["data"],
             method=job.row,
             label=ROWS[job.row].label,
             seed=job.recipe.seed,
@@ -71,8 +73,8 @@ def _result(job: Job, line: Mapping[str, str], path: str | os.PathLike[str]) -> 
             test={job.column: accuracy},
             validation={},
             validation_overall=float(validation) if validation else None,
-            selection=job.recipe.selection,
-            protocol="leave one domain out",
+            selection=line["selection"],
+            protocol=line["protocol"],
             best_epoch=int(line["best_epoch"]) if line.get("best_epoch") else None,
             epochs=int(line["epochs"]),
             stopped=line.get("stopped") or "",
