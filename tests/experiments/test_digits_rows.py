@@ -42,7 +42,7 @@ def test_the_papers_rows_are_trained_as_the_paper_says(row: str) -> None:
     training = recipe.training
     assert (training.optimizer, training.rate, training.schedule) == ("adam", 1e-3, "constant")
     assert (training.batch_size, training.epochs, training.patience) == (512, 250, 10)
-    assert (recipe.body, recipe.selection) == ("digits", "source_validation")
+    assert (recipe.body, recipe.selection) == ("digits", "source_pooled")
     assert (training.ema, training.mixstyle, training.weight_decay) == (None, None, 0.0)
 
 

@@ -25,9 +25,9 @@ def test_a_recipe_as_ever_has_none_of_the_keys_that_came_later():
     ("method", "dataset", "name"),
     [
         ("erm", vectors(), "fa6f709c1918"),
-        ("gdu", vectors(), "46848b5e13b5"),
-        ("lisa", images(), "35978c49dea7"),
-        ("linear", numbers(), "dc55b495605c"),
+        ("gdu", vectors(), "96ebb3c8e582"),
+        ("lisa", images(), "e6d90ada8ddf"),
+        ("linear", numbers(), "66d7bf7a5288"),
     ],
 )
 def test_runs_keep_their_names(method, dataset, name):
