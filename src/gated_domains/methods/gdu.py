@@ -68,7 +68,7 @@ class GDUSettings(Settings):
     coverage: bool = False
     gated_norm: bool | None = None
     test_gates: Literal["sample", "batch"] = "sample"
-    lambda_dev: Annotated[float, Between(0.01, 10.0, log=True)] = Field(default=LAMBDA_DEV, ge=0)
+    lambda_dev: Annotated[float, Between(0.01, 1.0, log=True)] = Field(default=LAMBDA_DEV, ge=0)
     lambda_ols: Annotated[float, Between(1e-4, 0.1, log=True)] = Field(default=1e-3, ge=0)
     lambda_l1: float = Field(default=0.0, ge=0)
     lambda_entropy: float = Field(default=0.0, ge=0)
