@@ -34,7 +34,9 @@ _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class GatedNorm(nn.Module):
-    """``y = (gamma_0 + sum_j m_j Gamma_j) xhat + (b_0 + sum_j m_j B_j)`` for the mixture m = coverage * beta.
+    """``y = (gamma_0 + sum_j m_j Gamma_j) xhat + (b_0 + sum_j m_j B_j)`` for a mixture m of the bases.
+
+    m is beta, times coverage where the units apply it.
 
     Takes over a batch norm: xhat, its running statistics and their momentum stay that norm's, gamma_0 and b_0 are its
     scale and shift. The deviations Gamma_j and B_j start at zero. The mixture is given with ``mixing``.
@@ -118,7 +120,7 @@ def gate_norms(model: nn.Module, num_bases: int | None = None) -> list[GatedNorm
 
 @contextmanager
 def mixing(model: nn.Module, mixture: Float[Tensor, "rows bases"]) -> Iterator[None]:
-    """Hand ``coverage * beta`` of a batch to all gated norms of a model, for the calls inside the block alone."""
+    """Hand the mixture of a batch (beta, times coverage where it is applied) to all gated norms inside the block."""
     norms = _gated(model)
     before = [norm.mixture for norm in norms]
     _check_bases(norms, mixture)
@@ -132,7 +134,7 @@ def mixing(model: nn.Module, mixture: Float[Tensor, "rows bases"]) -> Iterator[N
 
 
 def deviation_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The deviations of all gated norms, to be given a weight decay of their own."""
+    """The deviations of all gated norms, which the ridge penalty of the units counts too."""
     return [parameter for norm in _gated(model) for parameter in (norm.weight_deviations, norm.bias_deviations)]
 
 

@@ -47,9 +47,11 @@ def _gates(subject: Subject, outputs: Sequence[str]) -> list[str]:
         "hangs on those beside it; never mix domains in a batch."
     ]
     if "coverage" in outputs:
+        applied = subject.units is not None and subject.units.applies_coverage
+        effect = "Where it is 0, the shared expert alone predicts." if applied else "Predictions do not depend on it."
         found.append(
             "Coverage is how familiar a sample looks to the gates, not how likely the prediction is right: a familiar "
-            "sample may be predicted wrongly. Where it is 0, the shared expert alone predicts."
+            f"sample may be predicted wrongly. {effect}"
         )
     else:
         found.append("It has no coverage: novelty has no scale of its own, compare it with that of known samples.")

@@ -45,7 +45,7 @@ class GatedDomainUnits(Anneals):
     beta comes from kernel inner products between ``gating`` (the features unless another view is given) and the
     ``bases``. With a shared expert f_0 the experts d_j are deviations that start at zero, and the penalty
     ``lambda_dev * mean_j ||d_j||^2`` keeps them small. The familiarity c(x) of a sample is reported in the output;
-    it scales the deviations only with ``coverage=True``, which cost accuracy wherever it was measured.
+    it scales the deviations only with ``coverage=True``, which cost accuracy on digits.
 
     ``kernel``, ``gate``, ``task`` and ``orthogonality`` are objects or their names: ``gate="mmd"``, ``MMDGate(kappa)``.
 

@@ -129,10 +129,10 @@ CURES: dict[str, Cure] = {
         paper="gates on features of the last layer cluster by class: let them see the raw input, --method gdu",
     ),
     "linear head is better": Cure(
-        run="train longer (--epochs), hold the deviations back (--method 'gdu[lambda_dev=0.1]'), or take the linear "
+        run="train longer (--epochs), keep the deviations smaller (--method 'gdu[lambda_dev=1]'), or take the linear "
         "head (--method erm)",
-        estimator="hold the deviations back (fit with deviation_alpha=0.1), or take ERMClassifier or ERMRegressor",
-        layer="train longer, hold the deviations back (lambda_dev=0.1), or take the linear head",
+        estimator="keep the deviations smaller (fit with deviation_alpha=0.1), or take ERMClassifier or ERMRegressor",
+        layer="train longer, keep the deviations smaller (lambda_dev=1), or take the linear head",
         paper="train longer (--epochs), or take the linear head (--method erm)",
     ),
     "linear head is as good": Cure(
