@@ -150,7 +150,7 @@ def captured(bench: Bench, loss: Step) -> Step:
 def losses(bench: Bench) -> dict[str, Step]:
     return {
         "ours": bench.ours_loss,
-        "ours, default (shared expert, coverage)": bench.ours_shared_loss,
+        "ours, default (shared expert)": bench.ours_shared_loss,
         "floor: nn.Linear(features, M classes + M N)": bench.floor_loss,
         "nn.Linear(features, classes)": bench.linear_loss,
     }

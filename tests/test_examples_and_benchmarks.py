@@ -85,7 +85,7 @@ def test_the_demo_says_what_it_does_when_asked(monkeypatch, capsys):
     assert "A linear head and a gated head on real digits" in capsys.readouterr().out
 
 
-def test_a_new_hospital_is_examined_held_against_the_others_and_drawn(monkeypatch, tmp_path, capsys):
+def test_a_new_hospital_is_examined_compared_with_the_others_and_drawn(monkeypatch, tmp_path, capsys):
     draw = np.random.default_rng(0)
     lines = ["age,chol,slope,num,hospital"]
     for place, hospital in enumerate(("cleveland", "hungarian", "switzerland", "va")):
@@ -101,9 +101,9 @@ def test_a_new_hospital_is_examined_held_against_the_others_and_drawn(monkeypatc
     printed = " ".join(capsys.readouterr().out.split())
     assert "Trained on 3 hospitals, without hungarian" in printed
     assert "gates depend on the input" in printed
-    assert re.search(r"hungarian .*distance \d\.\d+, p = 0\.\d+", printed)
+    assert re.search(r"hungarian is .*\(rank \d of 4\)|hungarian is unlike all sources", printed)
     assert re.search(r"It draws \d+ % \(90 % interval", printed)
-    assert re.search(r"The model will probably be \d+\.\d % .* Its true accuracy there is \d+\.\d %", printed)
+    assert re.search(r"(No shift was seen|accuracy there cannot be estimated).* Its true accuracy there is \d+\.\d %", printed)
     for name in ("shift-mixture.png", "shift-accuracy.png", "shift.html"):
         assert (tmp_path / "out" / "new_hospital" / name).stat().st_size > 10_000
 
