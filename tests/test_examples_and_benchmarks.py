@@ -103,7 +103,9 @@ def test_a_new_hospital_is_examined_compared_with_the_others_and_drawn(monkeypat
     assert "gates depend on the input" in printed
     assert re.search(r"hungarian is .*\(rank \d of 4\)|hungarian is unlike all sources", printed)
     assert re.search(r"It draws \d+ % \(90 % interval", printed)
-    assert re.search(r"(No shift was seen|accuracy there cannot be estimated).* Its true accuracy there is \d+\.\d %", printed)
+    assert re.search(
+        r"(No shift was seen|accuracy there cannot be estimated).* Its true accuracy there is \d+\.\d %", printed
+    )
     for name in ("shift-mixture.png", "shift-accuracy.png", "shift.html"):
         assert (tmp_path / "out" / "new_hospital" / name).stat().st_size > 10_000
 

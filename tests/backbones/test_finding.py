@@ -447,7 +447,7 @@ def test_a_head_that_was_replaced_is_not_replaced_again(gating, name):
     model = replace_head(ResNetLike(), gating=gating, example=images(), verbose=False)
     units = model_head(model)
     with pytest.raises(
-        ValueError, match=r"ResNetLike already has gated domain units: fc; use them \(model_head, fit_head"
+        ValueError, match=r"ResNetLike already has gated domain units: fc; use them \(model_head, renew_head"
     ):
         replace_head(model, name=name)
     assert model_head(model) is units

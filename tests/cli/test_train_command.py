@@ -60,7 +60,7 @@ def test_a_model_is_trained_from_data_and_the_result_is_printed_with_where_it_li
     assert lines[1].split() == ["domain", "accuracy"]
     assert lines[2].split() == ["source,", "validation", "rows", "south", *shown(result["validation"], "south")]
     assert lines[4].split() == ["held", "out", "north", *shown(result["test"], "north")]
-    assert lines[5].startswith("selected by source validation accuracy: epoch 1 of 1 (all epochs); ")
+    assert lines[5].startswith("selected by mean source validation accuracy: epoch 1 of 1 (all epochs); ")
     assert lines[-1] == f"run: {run.path}"
 
 

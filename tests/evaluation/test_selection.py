@@ -45,6 +45,12 @@ def test_what_each_rule_makes_of_an_epoch(name: str, number: float) -> None:
     assert SELECTION_RULES[name](evidence()) == pytest.approx(number)
 
 
+def test_where_no_domain_has_a_score_all_rows_together_decide() -> None:
+    scores = DomainScores(METRICS["auroc"], {}, 0.9, unscored=("a", "b"))
+    found = Evidence(epoch=0, output=np.eye(3)[SAID], targets=TARGETS, scores=scores)
+    assert SELECTION_RULES["source_validation"](found) == 0.9
+
+
 @pytest.mark.parametrize(
     "name", ["source_validation", "source_pooled", "out_of_domain", "leave_one_source_out", "oracle"]
 )

@@ -529,6 +529,13 @@ def test_patience_is_refused_with_a_schedule_that_anneals_to_zero(schedule):
     default_training(made_runs.images(), {"schedule": "constant", "patience": 5})
 
 
+def test_patience_of_one_method_is_checked_with_the_schedule_it_is_trained_with():
+    (method,) = methods_written("erm[patience=5]")
+    assert method.trained(TrainingSettings(schedule="constant")).patience == 5
+    with pytest.raises(DataError, match="patience 5 may stop"):
+        method.trained(TrainingSettings())
+
+
 def test_training_options_that_make_no_sense_are_refused():
     with pytest.raises(DataError, match="training: epochs must be a whole number of at least 1, got 0"):
         default_training(made_runs.vectors(), {"epochs": 0})

@@ -211,7 +211,7 @@ def test_gates_must_be_better_than_a_linear_head_to_be_ok():
     better = of(said(0.8, 0.7))
     assert (better.level, better.brief, better.cure) == ("ok", "better than a retrained linear head on held out", None)
     equal = of(said(0.8, 0.8))
-    assert (equal.level, equal.brief) == ("look", "a retrained linear head is as good")
+    assert (equal.level, equal.brief) == ("look", "a retrained linear head is not significantly worse")
     assert "points (" in equal.says
     assert "over rows of one seed, not over seeds or domains" in equal.says
     assert equal.value["held out"]["outcome"] == "not significant"
@@ -279,7 +279,7 @@ def test_gates_that_bring_nothing_are_worth_a_look():
 
     x, y = alike(400, 0)
     found = beside_linear_head(x, y, parts(trained(x, y), of=alike), task="classes")
-    assert (found.level, found.brief) == ("look", "a retrained linear head is as good")
+    assert (found.level, found.brief) == ("look", "a retrained linear head is not significantly worse")
 
 
 def test_without_validation_rows_the_ridge_is_the_usual_one():

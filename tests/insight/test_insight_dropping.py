@@ -47,7 +47,7 @@ def said_without(method, inputs, dropped):
 
 
 def test_a_dropped_basis_leaves_the_model_of_the_others():
-    score, split = scoring(vectors(90), gated_norm=False)
+    score, split = scoring(vectors(90), gated_norm=False, coverage=True)
     found = dropping(score, [split.validation, split.test])
     for column, rows in enumerate((split.validation, split.test)):
         inputs, targets = inputs_of(score.samples, rows), score.data.targets[rows]

@@ -76,7 +76,7 @@ EVERY_METHOD = {
     "batch gates": {"test_gates": "batch"},
     "one basis": {"num_bases": 1},
     "bases chosen": {"num_bases": "auto"},
-    "no coverage": {"coverage": False},
+    "coverage applied": {"coverage": True},
     "no shared expert": {"shared": False},
     "projection": {"gate": "projection"},
     "gates on features": {"gating": "features"},
@@ -107,7 +107,7 @@ def test_every_form_of_gates_has_an_insight(name):
         out = method.predict(inputs_of(samples, insight.rows))
         np.testing.assert_allclose(insight.beta, out.beta[:, method.units.active].detach(), atol=1e-5)
         np.testing.assert_array_equal(insight.predicted, out.output.argmax(1))
-    assert (insight.coverage.size > 0) == (name not in ("no coverage", "no shared expert", "paper"))
+    assert (insight.coverage.size > 0) == (name not in ("no shared expert", "paper"))
 
 
 def test_with_batch_gates_all_rows_of_a_domain_have_one_beta():

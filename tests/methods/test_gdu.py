@@ -252,6 +252,21 @@ def test_constant_gates_give_every_row_the_mean_of_beta_over_the_training_data(n
         assert (learned.eval().evaluate(inputs).prediction - out.prediction).abs().max() > 1e-3
 
 
+def test_gated_norms_without_a_shared_expert_are_penalised_too():
+    method = build("gdu", vectors(), settings={"lambda_dev": 0.25, "gated_norm": True, "shared": False})
+    terms = method.objective(DomainBatch(torch.randn(8, 6), torch.zeros(8, dtype=torch.long), None, None))
+    assert "deviations" in terms
+
+
+def test_a_basis_that_is_switched_off_has_no_part_in_constant_gates():
+    method = prepared(material(vectors()), gates="constant", num_bases=3)
+    method.units.active[1] = False
+    with torch.no_grad():
+        beta = method.eval().evaluate(torch.randn(4, 6)).beta
+    assert (beta[:, 1] == 0).all()
+    torch.testing.assert_close(beta.sum(1), torch.ones(4))
+
+
 # -- settings --------------------------------------------------------------------------------------------------------
 
 

@@ -337,3 +337,9 @@ def test_each_of_its_forms_lifts_the_worst_group_over_seeds(correlation, tmp_pat
     runs = [worst_groups(tmp_path, forms, seed=seed, epochs=8, rows=400, correlation=correlation) for seed in (1, 2)]
     for form in list(forms)[1:]:
         assert min(run[form] - run["erm"] for run in runs) > 0.05
+
+
+def test_constant_gates_are_not_taught_groups():
+    with pytest.raises(DataError, match="supervise=0 beside gates=constant"):
+        made(gates="constant")
+    made(gates="constant", supervise=0.0)

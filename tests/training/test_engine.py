@@ -209,8 +209,9 @@ def test_twenty_recorded_steps_are_those_of_the_eager_loop(name):
         method = build(name, data.dataset, body=MLP((6,), (16, 8), dropout=0))
         journal = Records()
         run = gpu_training(method, data, eager=eager, journal=journal)  # 4 epochs of 5 steps
+        step = run.advance  # a finished training has let go of it
         run.run()
-        assert eager or run.advance.graph is not None
+        assert eager or step.graph is not None
         found.append((weights(method), journal))
     assert_close(found[1][0], found[0][0])
     for one, other in zip(found[0][1], found[1][1], strict=True):
@@ -226,8 +227,9 @@ def test_every_method_is_recorded_in_every_precision_and_learns(name, precision)
     run = gpu_training(method, data, precision=precision, journal=journal)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # that it cannot be recorded
-        run.run()
-    assert run.advance.graph is not None
+        step = run.advance  # a finished training has let go of it
+    run.run()
+    assert step.graph is not None
     assert sum(journal[-1]["train"].values()) < sum(journal[0]["train"].values())
 
 
@@ -237,8 +239,9 @@ def test_class_weights_do_not_keep_a_step_from_being_recorded():
 
     data = on_gpu(vectors())
     run = gpu_training(build("erm", data.dataset, task=Classes(torch.tensor([1.0, 2.0, 0.5]))), data)
+    step = run.advance  # a finished training has let go of it
     run.run()
-    assert run.advance.graph is not None
+    assert step.graph is not None
 
 
 @needs_gpu
@@ -272,12 +275,13 @@ def test_a_step_that_asks_the_host_is_not_recorded_and_training_goes_on():
         made = build("erm", data.dataset)  # with dropout, whose generator knows of recordings
         method = Asking(made.backbone, 3, made.task)
         run = gpu_training(method, data, eager=eager)
+        step = run.advance
         if eager:
             run.run()
         else:
             with pytest.warns(RuntimeWarning, match="cannot be recorded as a CUDA graph"):
                 run.run()
-            assert run.advance.failed
+            assert step.failed
         found.append(weights(method))
     assert_close(*found)
 

@@ -106,7 +106,9 @@ _TRAINING: dict[str, Any] = {
     ),
     "ema": _option(float, "Average weights with this decay, 0.999 say.", _TRAINING_PANEL),
     "swad": _option(bool, "Average weights over the flat valley of the validation loss.", _TRAINING_PANEL),
-    "swad_segments": _option(int, "How often an epoch SWAD looks at the validation loss; 4.", _TRAINING_PANEL),
+    "swad_segments": _option(
+        int, "Evaluations of the validation loss per epoch for SWAD; 4 by default.", _TRAINING_PANEL
+    ),
     "mixstyle": _option(float, "Mix styles in a batch with this probability, 0.5 say.", _TRAINING_PANEL),
     "class_weights": _option(bool, "Give every class the same say.", _TRAINING_PANEL),
     "sampling": _option(

@@ -43,7 +43,9 @@ def digits(
     light: Annotated[bool, typer.Option("--light", help="Keep results and curves, not weights.")] = False,
     done: Annotated[
         Path | None,
-        typer.Option(help="A table.csv of earlier runs: those with the same row, target, seed and settings are taken."),
+        typer.Option(
+            help="A table.csv of earlier runs: those with the same row, target, seed and settings are not run."
+        ),
     ] = None,
     train: Annotated[bool, typer.Option(help="Without: train nothing, make the table of what is done.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; out/digits by default.")] = None,
@@ -60,7 +62,7 @@ def digits(
         _list()
         return
     from gated_domains.experiments.reproducing.digits import chosen_rows, chosen_targets, plan
-    from gated_domains.experiments.reproducing.run_list import read_done, settings_hash
+    from gated_domains.experiments.reproducing.run_list import other_settings, read_done, settings_hash
     from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.tracking import Tracking, check_trackers
     from gated_domains.training.engine import Hardware
@@ -78,7 +80,9 @@ def digits(
     grid = plan(setup, rows, columns, wanted)
     known = {} if done is None else read_done(done, grid)
     if done is not None:
-        console.print(Text(f"{done}: {len(known)} of the {len(grid.jobs)} runs are done"), soft_wrap=True)
+        others = other_settings(done, grid, known)
+        differ = f"; {others} are listed with other settings (--precision, --epochs, data)" if others else ""
+        console.print(Text(f"{done}: {len(known)} of the {len(grid.jobs)} runs are done{differ}"), soft_wrap=True)
     tracking = Tracking(trackers if first_process() else (), root)
     work = Reproducing(
         grid,

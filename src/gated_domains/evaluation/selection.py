@@ -64,6 +64,12 @@ def _mean(evidence: Evidence) -> float:
     return evidence.scores.metric.as_gain(evidence.scores.mean)
 
 
+def _mean_over_domains(evidence: Evidence) -> float:
+    """The mean over domains; over all rows where no domain has a score, as AUROC has none of a single class."""
+    scores = evidence.scores
+    return _mean(evidence) if scores.by_domain else _overall(evidence)
+
+
 def _worst_class(evidence: Evidence) -> float:
     """The smallest share of a class that is told right."""
     if evidence.output.shape[1] < 2:
@@ -95,7 +101,7 @@ def fixed_epoch(epoch: int, *, score: float) -> SelectionRule:
 
 
 _RULES = (
-    SelectionRule(name="source_validation", words="mean source validation", number=_mean),
+    SelectionRule(name="source_validation", words="mean source validation", number=_mean_over_domains),
     SelectionRule(name="source_pooled", words="pooled source validation", number=_overall),
     SelectionRule(name="source_loss", words="source validation loss", number=_loss, by_score=False),
     SelectionRule(name="official", words="published out-of-distribution validation", number=_mean),

@@ -159,8 +159,8 @@ class Recipe(Frame):
     """One run. ``hold_out`` names the domains never seen (``a+b`` for two), None: all of them are trained on.
 
     ``hold_out: official`` is the publisher's own division; ``selection: auto`` then goes by its validation part, and
-    elsewhere by source validation. ``pretrained`` is where published weights of the body come from: ``auto`` and
-    ``true`` the usual cache, ``false`` none, else a file. ``shrunk`` takes a few layers of it, to see that a road
+    elsewhere by the mean over source domains. ``pretrained`` is where published weights of the body come from: ``auto``
+    and ``true`` the usual cache, ``false`` none, else a file. ``shrunk`` takes a few layers of it, to see that a road
     works. ``backbone`` is the folder of a run whose body is started from, or kept as it is in fine-tuning.
     ``validation_domain`` names source domains (``a+b``) that select rather than train, for out-of-domain validation.
     ``training`` has what the method changes in it put in. ``score_by`` names what groups are scored beside domains:
@@ -241,7 +241,9 @@ def choose_method(name: str, fields: Mapping[str, Any] | None = None, *, where: 
         raise DataError(f"{where + ': ' if where else ''}{name} has no mode {mode!r}{known}")
     said = f"{where}: method {name}" if where else f"method {name}"
     settings = parsed(kind.settings_type, given, said)
-    checked = plain(parsed(TrainingSettings, training, said))
+    # With a schedule that allows any patience: which one it is trained with is known, and checked, later.
+    alone = {"schedule": "constant", **training} if "patience" in training else training
+    checked = plain(parsed(TrainingSettings, alone, said))
     return MethodChoice(
         name=name, mode=mode, settings=settings, training={name: checked[name] for name in sorted(training)}
     )

@@ -93,9 +93,8 @@ def mean_square_by_basis(parameters: Iterable[Tensor], active: Bool[Tensor, " ba
     for parameter in parameters:
         square = parameter.square()
         if parameter.dim() > 0 and parameter.shape[0] == len(active):
-            total = (
-                total + (square.flatten(1).sum(1) if parameter.dim() > 1 else square) @ used.to(square.dtype) / count
-            )
+            by_basis = square.flatten(1).sum(1) if parameter.dim() > 1 else square
+            total = total + (by_basis * used).sum() / count
         else:
             total = total + square.sum()
     return total

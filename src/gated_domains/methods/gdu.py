@@ -157,7 +157,8 @@ class GDU(Method):
         """The weighing with the beta of constant gates, where they are."""
         if self.fixed_beta is None:
             return weighed
-        return weighed._replace(beta=self.fixed_beta.to(weighed.beta.dtype).expand_as(weighed.beta))
+        used = self.fixed_beta * self.units.active
+        return weighed._replace(beta=(used / used.sum()).to(weighed.beta.dtype).expand_as(weighed.beta))
 
     def features(self, inputs: Tensor) -> Float[Tensor, "batch features"]:
         """What experts see of each sample by itself."""
@@ -177,9 +178,9 @@ class GDU(Method):
     def penalties(self, out: GatedOutput) -> Terms:
         """The weighted penalties of the layer; that on deviations is over those of gated norms too."""
         terms = self.units.weighted_penalties(out)
-        if self.norms and "deviations" in terms:
+        if self.norms and self.units.lambda_dev > 0:
             of_norms = mean_square_by_basis(deviation_parameters(self.backbone), self.units.active)
-            terms["deviations"] = terms["deviations"] + self.units.lambda_dev * of_norms
+            terms["deviations"] = terms.get("deviations", 0.0) + self.units.lambda_dev * of_norms
         return terms
 
     def predict(self, inputs: Tensor) -> Prediction:

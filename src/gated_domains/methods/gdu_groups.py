@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gated_domains.data.batches import DomainBatch
+from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Sampling
 from gated_domains.layer.gates import simplex
 from gated_domains.layer.precision import at_least_float32
@@ -65,6 +66,8 @@ class GroupGDU(GDU):
     @classmethod
     def build(cls, settings: Any, problem: Problem, *, mode: Mode) -> GroupGDU:
         source_domains(problem, cls)
+        if settings.gates == "constant" and settings.supervise > 0:
+            raise DataError("constant gates cannot be taught groups; set supervise=0 beside gates=constant")
         method = cast(GroupGDU, super().build(settings, problem, mode=mode))
         method._know_of(problem.domains)
         return method

@@ -17,7 +17,7 @@ class EMA:
     """Averages of the trained parameters: ``average <- d average + (1 - d) parameter``, one update a step.
 
     Over the first steps d = min(decay, (1 + t) / (10 + t)), so that the random start is soon forgotten. Buffers and
-    frozen parameters are the module's own: running statistics are averages already, sigma and kappa are choices.
+    frozen parameters are the module's own: sigma and kappa are choices, running statistics are recomputed in training.
     """
 
     def __init__(self, module: nn.Module, decay: float = 0.999) -> None:

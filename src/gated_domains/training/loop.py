@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gated_domains.backbones.bodies import Body
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.finding import evaluating, unmoved_buffers
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError, first_line
 from gated_domains.data.groups import groups_among
@@ -236,7 +236,7 @@ class Training:
         self.watch.see(terms, place.step)
         place.step, place.batch = place.step + 1, place.batch + 1
         if self.swad is not None and not self.swad.over and place.batch in self._segment_ends:
-            with self.judged():
+            with unmoved_buffers(self.method), self.judged():  # an evaluation must not change the training
                 self._end_segment(self.predicted())
         if self.device.type == "cpu" or place.batch % _LOOK_STEPS == 0:
             self.refuse_nonsense()

@@ -59,7 +59,7 @@ class TrainingSettings(Settings):
     precision: Precision = "32"
 
     @model_validator(mode="after")
-    def _one_average(self) -> TrainingSettings:
+    def _check_together(self) -> TrainingSettings:
         if self.swad and self.ema is not None:
             raise ValueError("swad and ema are two averages of the same weights; choose one of them")
         if self.patience is not None and self.schedule in ANNEALING:

@@ -36,7 +36,10 @@ class Known:
 
 
 def read_done(path: str | os.PathLike[str], grid: Grid) -> dict[Job, Known]:
-    """The results of the jobs of a grid that a run list has with the same row, target, seed and settings."""
+    """The results of the jobs of a grid that a run list has with the same row, target, seed and settings.
+
+    The settings are a hash of the data's name and the recipe; the list does not say what the data files held.
+    """
     lines: dict[tuple[str, str, str, str], Mapping[str, str]] = {}
     with decoding(path), open(path, encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
@@ -54,6 +57,13 @@ def read_done(path: str | os.PathLike[str], grid: Grid) -> dict[Job, Known]:
         if known is not None:
             found[job] = Known(_result(job, known, path), known.get("machine") or "an unnamed machine")
     return found
+
+
+def other_settings(path: str | os.PathLike[str], grid: Grid, known: Mapping[Job, Known]) -> int:
+    """How many jobs of a grid a run list has with other settings alone, as another ``--precision``."""
+    with decoding(path), open(path, encoding="utf-8", newline="") as file:
+        listed = {(line["row"], line["target"], line["seed"]) for line in csv.DictReader(file)}
+    return sum(job not in known and (job.row, job.column, str(job.recipe.seed)) in listed for job in grid.jobs)
 
 
 def _result(job: Job, line: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, Any]:

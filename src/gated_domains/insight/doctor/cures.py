@@ -135,7 +135,7 @@ CURES: dict[str, Cure] = {
         layer="train longer, keep the deviations smaller (lambda_dev=1), or take the linear head",
         paper="train longer (--epochs), or take the linear head (--method erm)",
     ),
-    "linear head is as good": Cure(
+    "linear head is not worse": Cure(
         run="take the simpler model (--method erm), or show over several seeds and domains that gates help: "
         "gated-domains compare DATA --methods 'gdu,gdu[gates=constant],erm'",
         estimator="take the simpler model, ERMClassifier or ERMRegressor, or show on more domains that gates help",

@@ -72,7 +72,8 @@ def collapsed(units: GatedDomainUnits) -> Finding:
 def orthogonality(units: GatedDomainUnits) -> Finding:
     """SRIP and mutual coherence of the Gram matrix; of weight where a gate takes bases for orthogonal."""
     seen = gram_of(units)
-    srip, coherence = float(penalties.srip(seen)), float(penalties.mutual_coherence(seen))
+    srip = float(penalties.srip(seen, target=units.orthogonality_target))  # as it is penalised
+    overlap, coherence = float(penalties.srip(seen)), float(penalties.mutual_coherence(seen))
     smallest = float(seen.products.norms.min())
     value = {"srip": srip, "mutual_coherence": coherence, "smallest_norm": smallest}
     numbers = f"SRIP {srip:.2g}, largest cosine of two bases {coherence:.2g}"
@@ -81,7 +82,7 @@ def orthogonality(units: GatedDomainUnits) -> Finding:
         return Finding(
             name="orthogonality", level="ok", value=value, says=f"{numbers}; {type(gate).__name__} needs none"
         )
-    if srip < smallest:
+    if overlap < smallest:
         return Finding(name="orthogonality", level="ok", value=value, says=f"{numbers}: near enough for a projection")
     return Finding(
         name="orthogonality",

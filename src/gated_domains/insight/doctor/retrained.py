@@ -86,6 +86,6 @@ def linear_head(parts: Sequence[Paired], *, how: str, about: dict[str, Any]) -> 
             says=f"better than a retrained linear head on {better} ({numbers})",
         )
     else:
-        says = "a retrained linear head is as good: no significant difference"
-        cures = CURES["linear head is as good"]
+        says = "a retrained linear head is not significantly worse"
+        cures = CURES["linear head is not worse"]
     return Finding(name="linear head", level="look", value=value, says=f"{says} ({numbers})", cures=cures)
