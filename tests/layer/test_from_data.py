@@ -515,11 +515,16 @@ def test_bases_are_kept_where_a_refit_is_not_wanted():
 
 
 def test_renewing_quantiles_does_not_count_as_fitting_bases(head):
-    x = torch.randn(200, WIDTH)  # as the initial bases lie
+    x = three_blobs()
+    other = GatedDomainUnits(WIDTH, 2, num_bases=3).fit_bases(x).state_dict()
+    # Healthy gates, so that only the missing fit is a reason to refit.
+    head.load_state_dict({name: value for name, value in other.items() if "coverage" not in name}, strict=False)
     head.renew(x)
+    assert head.drift(x).says == "bases were never fitted to data"
     before = copied(head)
-    head.renew(x, optimizer=torch.optim.Adam(head.parameters()))
+    head.renew(x, optimizer=torch.optim.Adam(head.parameters()), seed=1)
     assert "bases" in changed(head, before)
+    assert head.drift(x) is None
 
 
 def test_a_layer_whose_weights_were_loaded_keeps_its_bases_while_they_fit(head):
