@@ -561,6 +561,18 @@ def test_renewing_fits_once_and_then_leaves_bases_that_fit_alone(viewed):
     assert (optimizer.state[units.bases]["exp_avg"] == 1).all()
 
 
+@pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
+@pytest.mark.parametrize("viewed", [False, True])
+def test_without_refit_the_first_call_too_keeps_the_bases(viewed):
+    x, model = torch.randn(400, 6), Dropping()
+    view = {"gating": lambda x: 50 + 9 * x[:, :4], "example": x[:2]} if viewed else {}
+    model = replace_head(model, GatedDomainUnits.paper, verbose=False, **view).eval()
+    optimizer, kept = stepped(model, x), {name: value.clone() for name, value in model.state_dict().items()}
+    renew_head(model, x, optimizer=optimizer, refit=False)
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, kept[name])}
+    assert {name.rpartition(".")[2] for name in moved} == {"q50", "q97"}
+
+
 def test_without_an_optimizer_bases_stay_and_dead_gates_are_warned_of_once():
     x, model = torch.randn(400, 6), replace_head(Dropping(), verbose=False).eval()
     units = fit_head(model, x)

@@ -287,6 +287,22 @@ def test_bases_are_fitted_once_where_that_is_enough(settings, gating):
     assert len(seen(end_to_end, gated(gating=gating), **{"epochs": 2, **settings}).fits) == 1
 
 
+@pytest.mark.one_backend
+def test_quantiles_after_a_second_fit_are_of_rows_in_its_scale():
+    model, (x, y) = gated(gating=["hidden"]), data()
+    units, found = model_head(model), []
+
+    def look(epoch: int, logs: dict[str, Any] | None = None) -> None:
+        now = units.coverage.q50, units.coverage.q97
+        units.fit_coverage(gating_rows(model, x))
+        found.append((now, (units.coverage.q50, units.coverage.q97)))
+
+    spy = keras.callbacks.LambdaCallback(on_epoch_begin=look)
+    end_to_end(model, x, y, optimizer=keras.optimizers.Adam(0.05), callbacks=[spy], **TOGETHER)
+    for now, expected in found:
+        assert now == pytest.approx(expected, rel=1e-4)
+
+
 def frozen(model: keras.Model) -> keras.Model:
     for name in ("hidden", "norm"):
         model.get_layer(name).trainable = False

@@ -11,6 +11,7 @@ import torch
 
 from gated_domains.data.synthetic import synthetic
 from gated_domains.layer import CosineGate, GatedDomainUnits, MLPExperts, MMDGate, ProjectionGate, annealing
+from gated_domains.layer.fitting import median_sigma
 from gated_domains.layer.regrouping import critical_temperature, settled_groups
 from gated_domains.layer.replicas import hand_on
 
@@ -299,3 +300,21 @@ def test_the_page_on_choosing_m_says_what_runs(capsys):
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "2 True"
     assert said[1].startswith("1 ")
+
+
+def test_renewing_keeps_the_bases_that_were_grown_and_continues_their_rounds():
+    """Features drift in scale: the same places are used, and the temperature is of the new scale."""
+    x = blobs()
+    head = adaptive(x).grow_bases(x)
+    with torch.no_grad():
+        head.active.copy_(head.active.roll(2))  # as after a merge, places in use are not the first
+        head.bases.copy_(head.bases.roll(2, 0))
+    assert head.num_bases == 3
+    places, rounds = head.active.clone(), head.history
+    head.renew(20 * x, optimizer=torch.optim.Adam(head.parameters()))
+    assert torch.equal(head.active, places)
+    assert head.kernel.get_sigma() == pytest.approx(median_sigma(20 * x), rel=1e-5)
+    assert head.drift(20 * x) is None
+    for before, after in zip(rounds, head.history, strict=True):
+        assert after == before._replace(temperature=pytest.approx(400 * before.temperature, rel=1e-4))
+    assert head.adapt_bases(20 * x).num_bases == 3

@@ -471,11 +471,66 @@ def test_the_assignment_is_the_best_of_all():
         assert float((new[nearest_places(new, old)] - old).square().sum()) == pytest.approx(min(cost), rel=1e-5)
 
 
-def test_renewing_needs_no_number_of_bases_to_stay(head):
-    """With ``num_bases="auto"`` a refit may find another number."""
+def test_renewing_keeps_the_number_that_was_chosen():
+    """``num_bases="auto"`` chooses once; a refit in training keeps every expert."""
     head = GatedDomainUnits(WIDTH, 2, num_bases="auto", max_bases=4)
     optimizer = torch.optim.Adam(head.parameters())
-    head.renew(torch.randn(200, WIDTH), optimizer=optimizer)
-    head.renew(40 * three_blobs(), optimizer=optimizer)
+    head.renew(three_blobs(), optimizer=optimizer)
     assert head.num_bases == 3
-    assert head.drift(40 * three_blobs()) is None
+    two = 40 * three_blobs()[three_blobs()[:, 0] < 2]
+    head.renew(two, optimizer=optimizer)
+    assert head.num_bases == 3
+    assert head.kernel.get_sigma() == pytest.approx(median_sigma(two), rel=1e-6)
+
+
+@pytest.mark.parametrize("given", [{"sigma": 1.2}, {"kappa": 40.0}, {"sigma": 15.0, "kappa": 20.0}, {"entropy": 0.02}])
+def test_renewing_keeps_a_width_and_sharpness_that_were_set_by_hand(head, given):
+    x = three_blobs()
+    head.fit_bases(x, **given)
+    optimizer, before = torch.optim.Adam(head.parameters()), copied(head)
+    assert head.drift(x) is None
+    head.renew(x, optimizer=optimizer)
+    assert changed(head, before) <= {"coverage.q50", "coverage.q97"}
+    head.renew(20 * x, optimizer=optimizer)
+    assert not torch.equal(head.bases, before["bases"])
+    assert head.kernel.get_sigma() == pytest.approx(20 * float(before["kernel.sigma"]), rel=1e-5)
+    assert float(head.gate.kappa) == pytest.approx(float(before["gate.kappa"]), rel=0.2)
+    assert head.drift(20 * x) is None
+
+
+@pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
+def test_renewing_keeps_bases_that_only_had_sigma_fitted_to_them():
+    head = GatedDomainUnits.paper(WIDTH, 2).fit_sigma(three_blobs())
+    before = copied(head)
+    head.renew(20 * three_blobs(), optimizer=torch.optim.Adam(head.parameters()))
+    assert changed(head, before) <= {"coverage.q50", "coverage.q97"}
+
+
+@pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
+def test_bases_are_kept_where_a_refit_is_not_wanted():
+    head = GatedDomainUnits.paper(WIDTH, 2)
+    before = copied(head)
+    head.renew(three_blobs(), optimizer=torch.optim.Adam(head.parameters()), refit=False)
+    assert changed(head, before) == {"coverage.q50", "coverage.q97"}
+
+
+def test_renewing_quantiles_does_not_count_as_fitting_bases(head):
+    x = three_blobs()
+    other = GatedDomainUnits(WIDTH, 2, num_bases=3).fit_bases(x).state_dict()
+    # Healthy gates, so that only the missing fit is a reason to refit.
+    head.load_state_dict({name: value for name, value in other.items() if "coverage" not in name}, strict=False)
+    head.renew(x)
+    assert head.drift(x).says == "bases were never fitted to data"
+    before = copied(head)
+    head.renew(x, optimizer=torch.optim.Adam(head.parameters()), seed=1)
+    assert "bases" in changed(head, before)
+    assert head.drift(x) is None
+
+
+def test_a_layer_whose_weights_were_loaded_keeps_its_bases_while_they_fit(head):
+    x = three_blobs()
+    head.fit_bases(x)
+    loaded = GatedDomainUnits(WIDTH, 2, num_bases=3)
+    loaded.load_state_dict(head.state_dict())
+    loaded.renew(x, optimizer=torch.optim.Adam(loaded.parameters()))
+    assert torch.equal(loaded.bases, head.bases)

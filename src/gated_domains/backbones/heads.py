@@ -94,6 +94,7 @@ def renew_head(
     batches: Tensor | Mapping[str, Any] | Iterable[Any],
     *,
     optimizer: torch.optim.Optimizer | None = None,
+    refit: bool = True,
     max_rows: int = _RENEWING_ROWS,
     seed: int = 0,
 ) -> GatedDomainUnits:
@@ -109,18 +110,21 @@ def renew_head(
     Parameters
     ----------
     batches
-        As for ``fit_head``: a loader, or one input.
+        As for ``fit_head``: a shuffled loader, or one input. The rows of a loader that holds one domain after the
+        other would all come from the first.
     optimizer
         The optimizer of the training, whose state of the bases is cleared when they are rewritten; left out, bases
         stay as they are.
+    refit
+        Whether bases may be rewritten; False keeps the existing ones, such as the paper's.
     max_rows
-        How many rows, the first of a loader, are looked at.
+        How many rows, the first of a shuffled loader, are looked at.
     seed
         Random seed.
     """
     units, rows = model_head(model), gating_rows(model, batches, max_rows=max_rows)
-    if _viewed_head(model, units) is None or optimizer is None or not units.refit_is_due(rows, seed=seed):
-        return units.renew(rows, optimizer=optimizer, seed=seed)
+    if _viewed_head(model, units) is None or optimizer is None or not (refit and units.refit_is_due(rows, seed=seed)):
+        return units.renew(rows, optimizer=optimizer, refit=refit, seed=seed)
     return _fit_on_rows(model, rows, partial(units.refit_bases, optimizer=optimizer, seed=seed))
 
 

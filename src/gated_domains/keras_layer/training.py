@@ -148,6 +148,7 @@ def end_to_end(
         batch_size=batch_size or ROWS_AT_ONCE,
         seed=seed,
     )
+    # A second fit comes after renewing, whose rows are of the standardisation before it.
     return model.fit(
         x,
         y,
@@ -158,7 +159,7 @@ def end_to_end(
         validation_data=validation_data,
         class_weight=class_weight,
         sample_weight=sample_weight,
-        callbacks=[*again, renewing, *callbacks],
+        callbacks=[renewing, *again, *callbacks],
     )
 
 

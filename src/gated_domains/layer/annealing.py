@@ -101,8 +101,7 @@ class Anneals(FitsData):
             found = self._regrouped(x)
             if found.changed:
                 self._move_in(x, found, seed)
-                if isinstance(self.gate, SoftmaxGate):
-                    self.gate.set_kappa(sharpness or self._matched_kappa(self.gate, x, entropy, seed))
+                self._set_kappa(x, sharpness, entropy, seed)
                 self._fit_coverage(x, seed)
             for new, shares in found.heirs.items():
                 takes_over[new] = 0
@@ -137,6 +136,10 @@ class Anneals(FitsData):
     def _begin_anew(self) -> None:
         if self.adaptive:
             self.annealed.zero_()
+
+    def _rescale_rounds(self, factor: float) -> None:
+        if self.adaptive:  # temperatures are squared distances
+            self.annealed[:, Adapted._fields.index("temperature")] *= factor**2
 
     def _regrouped(self, x: Tensor) -> Regrouped:
         """What the next round makes of the rows that each basis owns."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -31,13 +31,22 @@ from gated_domains.layer.replicas import forget, on_first_rank
 
 Units = TypeVar("Units", bound="FitsData")
 
+Origin = Literal["initial", "kept", "data"]
+"""Where bases come from: the initialiser, the same with sigma fitted to them (the paper's), or ``fit_bases``."""
+
 _HEALTH_ROWS = 2_000
 _DISTANCE_ROWS = 500
 _COVERAGE_ROWS = 20_000
+_ENTROPY = 0.5
 
 
 class FitsData(nn.Module):
-    """The part of ``GatedDomainUnits`` that looks at training data before and between epochs, never inside a step."""
+    """The part of ``GatedDomainUnits`` that looks at training data before and between epochs, never inside a step.
+
+    A layer remembers how wide sigma and how sharp kappa were relative to the data when they were fitted, so that
+    ``renew`` keeps a width or sharpness that was set by hand. Copies and pickles keep this, a ``state_dict`` does not:
+    a layer whose weights were loaded takes its bases for fitted and compares sigma and kappa with the heuristics.
+    """
 
     bases: nn.Parameter
     active: Bool[Tensor, " bases"]
@@ -51,6 +60,9 @@ class FitsData(nn.Module):
     gating_features: int
     memory_budget: int
     _warned: bool = False
+    _origin: Origin | None = None
+    _sigma_factor: float = 1.0  # sigma over the typical distance of the rows it was fitted to
+    _kappa_factor: float = 1.0  # kappa over the one that gives half of the largest entropy on them
 
     def fit_bases(
         self: Units,
@@ -70,53 +82,58 @@ class FitsData(nn.Module):
         others receive. Warns (``GateWarning``) when the gates that result do little.
         """
 
+        if not 0 < entropy < 1:
+            raise ValueError(f"entropy is a share of log M between 0 and 1, got {entropy}")
+        if kappa is not None and not isinstance(self.gate, SoftmaxGate):
+            raise ValueError(f"kappa={kappa} cannot be set: {self.gate} has none; leave kappa out")
+        sharpness = None if kappa is None else positive("kappa", kappa)
+
         def fit() -> None:
             # All that can be refused comes before the first write, so that an error leaves the layer as it was.
             x = self._fitting_rows(features)
             used = self._choose(x, seed)
-            bases = initialiser(check_rows(x, at_least=used, purpose=f"{used} bases"), used, self.basis_size, seed)
-            if bases.shape != (used, self.basis_size, self.gating_features):
-                raise ValueError(
-                    f"the initialiser gave bases of shape {tuple(bases.shape)}, expected "
-                    f"{(used, self.basis_size, self.gating_features)}"
-                )
+            bases = self._initial_bases(initialiser, x, used, seed)
             width = self._width(x, sigma, seed)
-            sharpness = None if kappa is None else positive("kappa", kappa)
-            if kappa is not None and not isinstance(self.gate, SoftmaxGate):
-                raise ValueError(f"kappa={kappa} cannot be set: {self.gate} has none; leave kappa out")
-            if not 0 < entropy < 1:
-                raise ValueError(f"entropy is a share of log M between 0 and 1, got {entropy}")
 
             self.bases[:used] = bases.to(self.bases.dtype)
             self.active.copy_(torch.arange(self.max_bases, device=self.active.device) < used)
             self._begin_anew()
             if width is not None:
                 as_kernel(self.kernel).set_sigma(width)
-            if isinstance(self.gate, SoftmaxGate):
-                self.gate.set_kappa(sharpness or self._matched_kappa(self.gate, x, entropy, seed))
+                self._sigma_factor = 1.0 if sigma is None else width / typical_distance(x)
+            self._set_kappa(x, sharpness, entropy, seed)
             self._fit_coverage(x, seed)
             self._health(x, seed).warn()
 
         self._fit_everywhere(fit)
+        self._origin = "data"
         if optimizer is not None:
             forget(optimizer, self.bases)
         return self
 
     def fit_sigma(self: Units, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Units:
-        """Take sigma alone from the data, by the median heuristic, as the paper does for fine-tuning."""
+        """Take sigma alone from the data, by the median heuristic, as the paper does for fine-tuning.
+
+        Bases that were not fitted to data then stay: ``renew`` leaves them alone.
+        """
+        origin = self._known_origin()
 
         def fit() -> None:
             x = self._fitting_rows(features)
             as_kernel(self.kernel).set_sigma(median_sigma(x, seed=seed))
+            self._sigma_factor = 1.0
             self._fit_coverage(x, seed)
             self._health(x, seed).warn()
 
         self._fit_everywhere(fit)
+        self._origin = "data" if origin == "data" else "kept"
         return self
 
     def fit_coverage(self: Units, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Units:
         """Renew the coverage quantiles on training data, as is due after each epoch and before evaluation."""
+        origin = self._known_origin()  # before quantiles are there, which tell nothing of the bases
         self._fit_everywhere(lambda: self._fit_coverage(self._fitting_rows(features), seed))
+        self._origin = origin
         return self
 
     def health(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> GateHealth:
@@ -125,31 +142,41 @@ class FitsData(nn.Module):
 
     @torch.no_grad()
     def drift(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Drift | None:
-        """How far these rows of the gating view have moved from the bases since these were fitted; None: they fit."""
+        """How far these rows of the gating view have moved from the bases since these were fitted; None: they fit.
+
+        sigma and kappa are compared with what they were, relative to the data, when they were fitted.
+        """
         if not self.coverage.fitted:
             return Drift("bases were never fitted to data", dead=False)
         x = self._fitting_rows(features)
         kernel = as_kernel(self.kernel)
         sigma_ratio = kappa_ratio = 1.0
         if kernel.has_width:
-            sigma_ratio = typical_distance(subsample(x, _DISTANCE_ROWS, seed)) / kernel.get_sigma()
+            distance = typical_distance(subsample(x, _DISTANCE_ROWS, seed))
+            sigma_ratio = self._sigma_factor * distance / kernel.get_sigma()
         if isinstance(self.gate, SoftmaxGate):
-            kappa_ratio = self._matched_kappa(self.gate, x, 0.5, seed) / float(self.gate.kappa)
-        return self._health(x, seed).drift(sigma_ratio=sigma_ratio, kappa_ratio=kappa_ratio)
+            matched = self._matched_kappa(self.gate, x, _ENTROPY, seed)
+            kappa_ratio = self._kappa_factor * matched / float(self.gate.kappa)
+        found = self._health(x, seed).drift(sigma_ratio=sigma_ratio, kappa_ratio=kappa_ratio)
+        if self._known_origin() == "initial" and (found is None or not found.dead):
+            return Drift("bases were never fitted to data", dead=False)
+        return found
 
     def renew(
         self: Units,
         features: Shaped[Tensor, "..."],
         *,
         optimizer: torch.optim.Optimizer | None = None,
+        refit: bool = True,
         seed: int = 0,
     ) -> Units:
         """What a training loop calls at the start of every epoch: it keeps the gates fitted to features that move.
 
         With ``optimizer`` bases, sigma and kappa are fitted where they never were, and refitted where features have
         moved away from them (``drift``); each new basis then takes the place of the old one that it is nearest to, so
-        that experts keep their meaning. Else, and always without ``optimizer``, only the quantiles of familiarity are
-        renewed. Warns (``GateWarning``) once when gates have died and are not refitted.
+        that experts keep their meaning. Their number stays, and so do sigma and kappa relative to the data. Else, and
+        always without ``optimizer``, only the quantiles of familiarity are renewed. Warns (``GateWarning``) once when
+        gates have died and are not refitted.
 
         Parameters
         ----------
@@ -158,10 +185,13 @@ class FitsData(nn.Module):
         optimizer
             The optimizer of the training, whose state of the bases is cleared when they are rewritten. Leave it out
             before an evaluation: new bases would need experts that are trained with them.
+        refit
+            Whether bases may be rewritten; False keeps the existing ones, such as the paper's. Bases that were not
+            fitted to data are kept in any case after ``fit_sigma``.
         seed
             Random seed.
         """
-        if optimizer is not None and self.refit_is_due(features, seed=seed):
+        if refit and optimizer is not None and self.refit_is_due(features, seed=seed):
             return self.refit_bases(features, optimizer=optimizer, seed=seed)
         self.fit_coverage(features, seed=seed)
         found = self.drift(features, seed=seed)
@@ -171,9 +201,13 @@ class FitsData(nn.Module):
         return self
 
     def refit_is_due(self, features: Shaped[Tensor, "..."], *, seed: int = 0) -> bool:
-        """Whether features have moved away from the bases; with several processes, as rank 0 finds."""
+        """Whether features have moved away from bases that may be refitted; with several processes, as rank 0 finds."""
+
+        def look() -> None:
+            due.fill_(float(self._known_origin() != "kept" and self.drift(features, seed=seed) is not None))
+
         due = torch.zeros(1, device=self.bases.device)
-        on_first_rank(lambda: due.fill_(float(self.drift(features, seed=seed) is not None)), [due])
+        on_first_rank(look, [due])
         return bool(due)
 
     def refit_bases(
@@ -185,18 +219,35 @@ class FitsData(nn.Module):
     ) -> Units:
         """``fit_bases`` in the middle of a training, whether it is due or not.
 
-        Each new basis takes the place of the old one it is nearest to. Rows that are mostly alike, as those of a
-        network that has collapsed, are no error here.
+        Each new basis takes the place of the old one it is nearest to. The number of bases stays, as do sigma and
+        kappa relative to the data, and adaptive bases continue their rounds. Bases that were never fitted to data have
+        none of this to keep. Rows that are mostly alike, as those of a network that has collapsed, are no error here.
         """
+        has_width = as_kernel(self.kernel).has_width
+        if self._known_origin() == "initial":
+            sigma = typical_distance(self._fitting_rows(features)) if has_width else None
+            return self.fit_bases(features, sigma=sigma, seed=seed, optimizer=optimizer)
 
-        def in_old_places(x: Tensor, num_bases: int, basis_size: int, seed: int) -> Tensor:
-            bases = kmeans_bases(x, num_bases, basis_size, seed)
-            if not self.coverage.fitted or self.num_bases != num_bases:
-                return bases
-            return bases[nearest_places(bases.mean(1), self.active_bases.detach().mean(1))]
+        def refit() -> None:
+            x = self._fitting_rows(features)
+            bases = self._initial_bases(kmeans_bases, x, self.num_bases, seed)
+            bases = bases[nearest_places(bases.mean(1), self.active_bases.detach().mean(1))]
+            self.bases[self.active] = bases.to(self.bases.dtype)
+            if has_width:
+                kernel = as_kernel(self.kernel)
+                before, sigma = kernel.get_sigma(), self._sigma_factor * typical_distance(x)
+                kernel.set_sigma(sigma)
+                self._rescale_rounds(sigma / before)
+            if isinstance(self.gate, SoftmaxGate):
+                self.gate.set_kappa(self._kappa_factor * self._matched_kappa(self.gate, x, _ENTROPY, seed))
+            self._fit_coverage(x, seed)
+            self._health(x, seed).warn()
 
-        sigma = typical_distance(self._fitting_rows(features)) if as_kernel(self.kernel).has_width else None
-        return self.fit_bases(features, initialiser=in_old_places, sigma=sigma, seed=seed, optimizer=optimizer)
+        self._fit_everywhere(refit)
+        self._origin = "data"
+        if optimizer is not None:
+            forget(optimizer, self.bases)
+        return self
 
     @property
     def num_bases(self) -> int:
@@ -214,6 +265,18 @@ class FitsData(nn.Module):
 
     def _residual(self, own: InnerProducts) -> Tensor:
         return residual(own, self.gate.explaining(own))
+
+    def _known_origin(self) -> Origin:
+        return self._origin or ("data" if self.coverage.fitted else "initial")
+
+    def _initial_bases(self, initialiser: Initialiser, x: Tensor, used: int, seed: int) -> Tensor:
+        bases = initialiser(check_rows(x, at_least=used, purpose=f"{used} bases"), used, self.basis_size, seed)
+        if bases.shape != (used, self.basis_size, self.gating_features):
+            raise ValueError(
+                f"the initialiser gave bases of shape {tuple(bases.shape)}, expected "
+                f"{(used, self.basis_size, self.gating_features)}"
+            )
+        return bases
 
     def _width(self, x: Tensor, sigma: float | None, seed: int) -> float | None:
         """The width to set, None where the kernel has none that could be set."""
@@ -240,6 +303,18 @@ class FitsData(nn.Module):
 
     def _begin_anew(self) -> None:
         """Forget what hung on the bases before."""
+
+    def _rescale_rounds(self, factor: float) -> None:
+        """Keep what depends on the scale of features in step with features that are ``factor`` times as far apart."""
+
+    def _set_kappa(self, x: Tensor, kappa: float | None, entropy: float, seed: int) -> None:
+        """Set kappa, None: by the entropy; and remember how sharp that is for these rows."""
+        if isinstance(self.gate, SoftmaxGate):
+            matched = self._matched_kappa(self.gate, x, _ENTROPY, seed)
+            if kappa is None:
+                kappa = matched if entropy == _ENTROPY else self._matched_kappa(self.gate, x, entropy, seed)
+            self.gate.set_kappa(kappa)
+            self._kappa_factor = kappa / matched
 
     def _matched_kappa(self, gate: SoftmaxGate, x: Tensor, entropy: float, seed: int) -> float:
         products = self._products(subsample(x, _HEALTH_ROWS, seed).to(self.bases.dtype))
