@@ -152,6 +152,7 @@ class GatedDomainUnits(Anneals):
         )
         with torch.no_grad():
             head.bases.copy_(paper_normal(num_bases, basis_size, head.gating_features))
+        head._origin = "kept"  # `renew` leaves the paper's bases alone
         return head
 
     def forward(
