@@ -99,11 +99,10 @@ def one_unit(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(chol=rows.chol / 38.67)
 
 
-def shuffled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Every column by itself in another order."""
-    return rows.assign(
-        **{name: rows[name].sample(frac=1, random_state=place).values for place, name in enumerate(rows.columns)}
-    )
+def shuffled(rows: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+    """Every column by itself in another order: as they were one by one, and nonsense together."""
+    orders = {name: 100 * seed + place for place, name in enumerate(rows.columns)}
+    return rows.assign(**{name: rows[name].sample(frac=1, random_state=order).values for name, order in orders.items()})
 
 
 @pytest.mark.parametrize("spoil", [rescaled, swapped, scrambled, one_unit, shuffled])
@@ -111,3 +110,31 @@ def test_no_file_gets_an_estimate_above_the_score_on_the_sources(model, hospital
     for rows in (hospitals[hospitals.hospital == "va"], hospitals.sample(250, random_state=2)):
         found = asked(model, spoil(rows), tmp_path)
         assert found.accuracy.value is None or found.accuracy.value <= found.accuracy_of_sources
+
+
+@pytest.fixture
+def sources(hospitals: pd.DataFrame) -> pd.DataFrame:
+    return hospitals[hospitals.hospital != "va"]
+
+
+@pytest.mark.parametrize("count", [12, 25, 80, 250])
+def test_rows_with_shuffled_columns_never_get_the_score_of_the_sources(model, sources, count, tmp_path):
+    """Their true accuracy is about 50 %; with few rows the test of means alone does not see that."""
+    for seed in range(6):
+        rows = shuffled(sources.sample(250, random_state=seed), seed).sample(count, random_state=seed)
+        assert "No shift was seen" not in asked(model, rows, tmp_path).sentences()[-1]
+    whole = shuffled(sources[sources.hospital == "hungarian"], 3)
+    assert asked(model, whole, tmp_path).alike is None
+
+
+def test_genuine_rows_get_the_score_of_the_sources_where_there_are_enough(model, sources, tmp_path):
+    for seed in range(3):
+        found = asked(model, sources.sample(250, random_state=seed), tmp_path)
+        assert "No shift was seen" in found.sentences()[-1]
+        few = asked(model, sources.sample(12, random_state=seed), tmp_path).sentences()
+        assert "12 rows are too few to say whether there is a shift (50 are needed)" in few[0]
+        assert "No shift was seen" not in few[-1]
+    for name, rows in sources.groupby("hospital"):
+        found = asked(model, rows.sample(100, random_state=0), tmp_path)
+        assert found.alike.name == name
+        assert "No shift was seen" in found.sentences()[-1]

@@ -10,6 +10,7 @@ import torch
 from scipy.stats import binom
 
 from gated_domains.insight.sampling import whole_groups
+from gated_domains.insight.shift.distances import Distances, upper_distance
 from gated_domains.insight.shift.site_rank import FEWEST_ROWS, site_rank
 from gated_domains.layer.kernels import Gaussian
 
@@ -40,7 +41,7 @@ def slow_t(sites: list[torch.Tensor], labels: list[np.ndarray], k: int) -> float
 @pytest.mark.parametrize("clustered", [False, True])
 def test_t_is_that_of_the_formula(clustered):
     sites = [torch.randn(6, 3) + place for place in (0.0, 0.3, 1.0, 1.4)]
-    labels = [np.array(["a", "b", "a", "c", "c", "d"]) if clustered else np.arange(6) for _ in sites]
+    labels = [np.array(["a", "b", "a", "c", "c", "b"]) if clustered else np.arange(6) for _ in sites]
     found = site_rank(Gaussian(SIGMA), sites[:3], sites[3], groups=labels if clustered else None)
     expected = [slow_t(sites, labels, k) for k in range(4)]
     np.testing.assert_allclose([*found.squared_of_sources, found.squared], expected, rtol=1e-4, atol=1e-6)
@@ -93,6 +94,39 @@ def test_sites_of_other_sizes_do_not_raise_the_level(smaller):
 
 
 @pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize(
+    ("of_sources", "of_new"), [((40, 1), (4, 10)), ((4, 10), (40, 1)), ((10, 4), (5, 8))], ids=["few", "many", "fewer"]
+)
+def test_sites_with_other_numbers_of_rows_per_patient_do_not_raise_the_level(of_sources, of_new):
+    generator, found, repeats = torch.Generator().manual_seed(5), 0, 150
+
+    def site(patients, rows):
+        own = torch.randn(patients, 1, 2, generator=generator)
+        return (own + 0.3 * torch.randn(patients, rows, 2, generator=generator)).reshape(-1, 2)
+
+    groups = [*[np.repeat(np.arange(of_sources[0]), of_sources[1])] * 19, np.repeat(np.arange(of_new[0]), of_new[1])]
+    for repeat in range(repeats):
+        sites = [*(site(*of_sources) for _ in range(19)), site(*of_new)]
+        ranked = site_rank(Gaussian(1.0), sites[:-1], sites[-1], groups=groups, seed=repeat)
+        found += ranked.p_value <= 0.05
+        assert (ranked.groups, ranked.rows) == (
+            min(of_sources[0], of_new[0]),
+            ranked.groups * min(of_sources[1], of_new[1]),
+        )
+    assert found <= binom.interval(0.99, repeats, 0.05)[1]
+
+
+def test_where_groups_of_only_some_sites_are_known_there_is_no_p_value():
+    sources, new = [torch.randn(30, 2) for _ in range(19)], torch.randn(30, 2) + 9
+    patients = np.repeat(np.arange(3), 10)
+    for groups in ([None] * 19 + [patients], [patients] * 19 + [None]):
+        found = site_rank(Gaussian(1.0), sources, new, groups=groups)
+        assert (found.rank, found.p_value, found.groups, found.rows) == (1, None, 3, 3)
+        assert not found.can_be_significant
+        assert found.farther
+
+
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(("patients", "rows"), [(12, 1), (20, 10)])
 def test_a_site_farther_than_sources_are_from_one_another_is_found(patients, rows):
     found = alarms(19, repeats=10, patients=patients, rows=rows, together=rows > 1, spread=0.3, moved=2.0)
@@ -117,7 +151,7 @@ def test_nineteen_sources_are_enough_for_significance_and_eighteen_are_not():
 def test_sources_of_very_few_rows_are_left_out_and_one_source_has_no_rank():
     sources = [torch.randn(30, 2), torch.randn(30, 2), torch.randn(2, 2)]
     found = site_rank(Gaussian(1.0), sources, torch.randn(40, 2))
-    assert (found.sites, found.rows) == (3, 30)
+    assert (found.sites, found.rows, found.left_out) == (3, 30, (2,))
     assert FEWEST_ROWS > 2
     assert site_rank(Gaussian(1.0), sources[:1], torch.randn(40, 2)) is None
     assert site_rank(Gaussian(1.0), [], torch.randn(40, 2)) is None
@@ -134,3 +168,34 @@ def test_groups_are_taken_whole_and_the_same_seed_takes_the_same():
     sources, new = [torch.randn(50, 2), torch.randn(20, 2), torch.randn(35, 2)], torch.randn(90, 2)
     first, second = (site_rank(Gaussian(1.0), sources, new, seed=5) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_upper_limit_of_a_distance_is_that_of_a_jackknife(clustered):
+    one, other = torch.randn(6, 3), torch.randn(8, 3) + 0.5
+    labels = (np.array([0, 0, 1, 1, 2, 2]), np.arange(8) // 2) if clustered else (np.arange(6), np.arange(8))
+
+    def squared(rows, others, of_rows, of_others):
+        def value(x, z):
+            return math.exp(-float(((x - z).double() ** 2).sum()) / (2 * SIGMA**2))
+
+        def norm(some, own):
+            pairs = [value(some[i], some[j]) for i in range(len(own)) for j in range(len(own)) if own[i] != own[j]]
+            return sum(pairs) / len(pairs)
+
+        cross = sum(value(x, z) for x in rows for z in others) / (len(rows) * len(others))
+        return norm(rows, of_rows) + norm(others, of_others) - 2 * cross
+
+    variance = 0.0
+    for side in (0, 1):
+        left = []
+        for label in np.unique(labels[side]):
+            kept = [np.ones(6, bool), np.ones(8, bool)]
+            kept[side] = labels[side] != label
+            left.append(squared(one[kept[0]], other[kept[1]], labels[0][kept[0]], labels[1][kept[1]]))
+        variance += (len(left) - 1) / len(left) * float(((np.array(left) - np.mean(left)) ** 2).sum())
+    expected = math.sqrt(max(0.0, squared(one, other, *labels)) + 2 * math.sqrt(variance))
+    found = upper_distance(Gaussian(SIGMA), one, other, groups=labels if clustered else None)
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert clustered or found > Distances.of(Gaussian(SIGMA), [one, other]).between([0], [1])
+    assert math.isnan(upper_distance(Gaussian(SIGMA), one[:2], other))

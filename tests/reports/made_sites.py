@@ -6,6 +6,7 @@ from typing import Any
 
 from gated_domains.reports.site_shift import (
     BasisShare,
+    BesideNearest,
     ForeseenAccuracy,
     LeftOutAccuracy,
     NewPart,
@@ -27,7 +28,7 @@ def a_site(**others: Any) -> SiteShift:
         )
     )
     novelty = Novelty(
-        mean=0.8, of_sources=0.6, auroc=0.71, unlike=0.14, unlike_of_sources=0.03, limit=0.9,
+        mean=0.8, of_sources=0.6, auroc=0.71, p_value=0.001, unlike=0.14, unlike_of_sources=0.03, limit=0.9,
         edges=(0.0, 0.5, 1.0), shares=(0.2, 0.8), shares_of_sources=(0.6, 0.4),
     )  # fmt: skip
     fields: dict[str, Any] = {
@@ -38,6 +39,8 @@ def a_site(**others: Any) -> SiteShift:
         "all_rows": 200,
         "compared": "validation rows of its sources",
         "compared_rows": 150,
+        "groups": 200,
+        "compared_groups": 150,
         "distance": 0.31,
         "rank": SiteRank(rank=1, sites=4, p_value=0.25, squared=0.09, squared_of_sources=(0.01, 0.04, 0.0625), rows=40),
         "kept_together": False,
@@ -46,6 +49,7 @@ def a_site(**others: Any) -> SiteShift:
         "permutations": 999,
         "sources": sources,
         "between": ((0.0, 0.2, 0.1), (0.2, 0.0, 0.15), (0.1, 0.15, 0.0)),
+        "beside_nearest": BesideNearest(upper=0.25, p_value=0.001, p_novelty=0.4),
         "novelty": novelty,
         "outside": 0.2,
         "new_part": NewPart(weight=0.1, low=0.04, high=0.15, is_there=True),

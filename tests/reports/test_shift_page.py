@@ -18,7 +18,7 @@ from gated_domains.reports.charts.drawn import write_chart
 from gated_domains.reports.figures.site_shift import charts
 from gated_domains.reports.shift_page import shift_html, write_shift_page
 from gated_domains.reports.shift_words import stands_for, whose
-from gated_domains.reports.site_shift import BasisShare, SiteShift
+from gated_domains.reports.site_shift import BasisShare, BesideNearest, SiteShift
 
 FIGURES = ["shift-distances", "shift-novelty", "shift-mixture", "shift-accuracy"]
 
@@ -46,14 +46,51 @@ def test_the_answer_comes_first_with_the_scale_to_read_it_by() -> None:
 def test_a_site_no_farther_than_sources_are_is_said_to_be_so() -> None:
     inside = replace(a_site().rank, rank=2, p_value=0.5)
     answer = a_site(rank=inside).sentences()[0]
-    assert answer.startswith("new.csv is no farther from the sources than they are from one another (rank 2 of 4).")
+    assert answer.startswith(
+        "new.csv is no farther from the sources than they are from one another (rank 2 of 4), but of "
+    )
     familiar = replace(a_site().novelty, unlike=0.04)
-    near = replace(a_site().sources[1], distance=0.01)
-    alike = a_site(rank=inside, novelty=familiar, sources=(a_site().sources[0], near, a_site().sources[2]))
+    beside = BesideNearest(upper=0.04, p_value=0.3, p_novelty=0.4)
+    alike = a_site(rank=inside, novelty=familiar, beside_nearest=beside)
     assert alike.sentences()[0] == (
         "new.csv is like south; no farther from the sources than they are from one another (rank 2 of 4)."
     )
     assert "No shift was seen: expect the accuracy that it has on validation rows of its sources, 81.0 %" in said(alike)
+    assert "look new" not in said(alike)
+    for other in (
+        replace(alike, groups=49),
+        replace(alike, beside_nearest=replace(beside, upper=0.06)),
+        replace(alike, beside_nearest=replace(beside, upper=None)),
+        replace(alike, beside_nearest=replace(beside, p_value=0.05)),
+        replace(alike, beside_nearest=replace(beside, p_novelty=0.05)),
+    ):
+        assert "No shift was seen" not in said(other)
+        assert "is like" not in said(other)
+
+
+def test_no_shift_is_seen_only_with_rows_enough_and_by_the_mean_and_the_novelty() -> None:
+    usual = replace(a_site().novelty, unlike=0.04, auroc=0.51, p_value=0.4)
+    same = a_site(rank=replace(a_site().rank, rank=2, p_value=0.5), novelty=usual, p_value=0.4)
+    assert same.sentences()[0].endswith("(rank 2 of 4).")
+    assert "No shift was seen" in said(same)
+    for other in (
+        replace(same, p_value=0.05),
+        replace(same, novelty=replace(usual, auroc=0.7, p_value=0.01)),
+        replace(same, groups=49),
+        replace(same, compared_groups=49),
+    ):
+        assert "No shift was seen" not in said(other)
+    assert replace(same, groups=12, kept_together=True).sentences()[0] == (
+        "new.csv is too small: 12 groups of rows are too few to say whether there is a shift (50 are needed)."
+    )
+    assert "49 rows of the sources are too few" in said(replace(same, compared_groups=49))
+
+
+def test_groups_are_printed_and_without_those_of_the_sources_there_is_no_p_value() -> None:
+    ranked = replace(a_site().rank, rank=1, sites=20, p_value=None, rows=12, groups=4)
+    words = said(a_site(rank=ranked))
+    assert "(rank 1 of 20; no p-value, as groups of rows (--keep-together) are known of some sites only)" in words
+    assert "With 4 groups of rows and 3 rows of each of every site" in words
 
 
 @pytest.mark.parametrize(
@@ -61,7 +98,7 @@ def test_a_site_no_farther_than_sources_are_is_said_to_be_so() -> None:
     [
         (1, 20, "farther from the sources than any of them is from the others (rank 1 of 20, p = 0.05)."),
         (2, 40, "farther from the sources than 38 of 39 of them are from the others (rank 2 of 40, p = 0.05)."),
-        (2, 20, "no farther from the sources than they are from one another (rank 2 of 20)."),
+        (2, 20, "no farther from the sources than they are from one another (rank 2 of 20), but"),
     ],
 )
 def test_with_nineteen_sources_or_more_the_rank_is_a_test(rank: int, sites: int, words: str) -> None:
@@ -81,7 +118,7 @@ def test_rows_outside_lead_where_they_are_most_and_columns_are_named() -> None:
 def test_no_difference_is_no_proof_where_rows_are_few() -> None:
     alike = a_site(p_value=0.4, distance=0.03)
     assert "No difference from all sources together is detectable (p = 0.4" in said(alike)
-    assert "With 12 rows only a large one could be." in said(replace(alike, rows=12))
+    assert "With so few only a large one could be." in said(replace(alike, rows=12, groups=12))
     assert "only a large one" not in said(alike)
 
 
@@ -124,7 +161,7 @@ def test_of_two_sources_with_like_parts_none_is_named() -> None:
 
 def test_of_a_site_that_no_basis_expresses_no_mixture_is_told() -> None:
     lost = a_site(outside=0.97)
-    assert "what it draws on cannot be told" in said(lost)
+    assert "what it draws on cannot be estimated" in said(lost)
     assert "It draws" not in said(lost)
     assert "shift-mixture" not in [chart.key for chart in charts(lost)]
     assert "shift-mixture" in [chart.key for chart in charts(a_site())]
@@ -138,9 +175,9 @@ def test_two_sources_that_stand_out_are_both_named_and_one_alone_says_nothing() 
 
 def test_the_accuracy_comes_with_its_interval_its_error_and_the_truth() -> None:
     assert a_site().sentences()[-1] == (
-        "The model will probably be 74.0 % (61.0 to 87.0) accurate there; it has 81.0 % on validation rows of its "
-        "sources. Foreseen in the same way, the accuracy on 3 sources left out of training was off by 4.1 points on "
-        "average. Its true accuracy there is 71.2 %."
+        "The model will probably be 74.0 % (61.0 to 87.0) accurate there. Left out of training in turn, its "
+        "sources had 75.0 %. It has 81.0 % on validation rows of its sources. Estimates made in the same way for 3 "
+        "sources left out of training were 4.1 points off on average. Its true accuracy there is 71.2 %."
     )
 
 
@@ -148,12 +185,15 @@ def test_without_a_point_estimate_the_reason_is_said_and_what_would_help() -> No
     wide = replace(a_site().accuracy, value=None, low=0.3, high=1.0, reason="wide")
     words = said(a_site(accuracy=wide))
     assert (
-        "The accuracy there cannot be estimated: it may be anything from 30.0 to 100.0 %, as sources left out of "
-        "training were foreseen 4.1 points off on average; it has 81.0 % on validation rows of its sources. Labels of"
+        "The accuracy there cannot be estimated: it may be anything from 30.0 to 100.0 %, as estimates for "
+        "sources left out of training were 4.1 points off on average. Left out of training in turn, its sources had "
+        "75.0 %. It has 81.0 % on validation rows of its sources. Labels of"
     ) in words
     assert "probably" not in words
     lost = said(a_site(accuracy=wide, novelty=replace(a_site().novelty, unlike=0.9)))
     assert "cannot be estimated: 90 % of its rows are outside what was seen" in lost
+    assert "Check units and columns of the file, then run shift again." in lost
+    assert "look new" not in lost
     marks = {marks.name: marks for marks in charts(a_site(accuracy=wide))[3].panels[0].marks}
     assert marks["foreseen"].x == pytest.approx((70, 70, 70))
     assert "without an estimate: wide" in charts(a_site(accuracy=wide))[3].caption
@@ -167,7 +207,9 @@ def test_where_nobody_measured_it_that_is_said_with_the_command() -> None:
 
 
 def test_one_source_left_out_tells_no_error() -> None:
-    assert "nobody knows how far off" in said(a_site(accuracy=replace(a_site().accuracy, value=None, error=None)))
+    assert "how far off it would be is not known" in said(
+        a_site(accuracy=replace(a_site().accuracy, value=None, error=None))
+    )
 
 
 # -- in JSON -----------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def shift_score(estimator: Any, X: Any, *, groups: Any, permutations: int, seed:
     test = two_sample_test(units.kernel, reference, new, permutations=permutations, groups=together, seed=seed)
     domains = estimator.reference_domains_
     places = [] if domains is None else [np.flatnonzero(domains == name) for name in np.unique(domains)]
-    labels = None if own is None else [*places, own]
+    labels = None if own is None else [*(None for _ in places), own]  # groups of the kept rows are not known
     ranked = site_rank(units.kernel, [reference[place] for place in places], new, groups=labels, seed=seed)
     order = torch.randperm(len(new), generator=torch.Generator().manual_seed(seed))[:_MEASURED]
     found = Distances.of(units.kernel, [reference, new[order]])

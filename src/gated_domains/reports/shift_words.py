@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gated_domains.reports.site_shift import FEW_OUTSIDE, BasisShare, SiteShift
+from gated_domains.reports.site_shift import FEW_OUTSIDE, FEWEST_ROWS, BasisShare, ForeseenAccuracy, SiteRank, SiteShift
 
-_FEW_ROWS = 50
 _NAMED = 3  # bases that are spoken of; the table has all
 _LITTLE = 0.05  # of a site: a basis below is not spoken of
 _MOST = 0.5  # share from which on one source is what a basis mostly stands for
@@ -44,6 +43,9 @@ def headline(shift: SiteShift) -> str:
 
 def _place(shift: SiteShift) -> str:
     found, alike = shift.rank, shift.alike
+    small = shift.too_few and not (shift.differs or shift.novelty.higher) and not (found is not None and found.farther)
+    if small:
+        return f"too small: {_too_few(shift)} are too few to say whether there is a shift ({FEWEST_ROWS} are needed)"
     if found is None:
         said = "detectably different from" if shift.differs else "not detectably different from"
         return f"{said} the rows of training; with fewer than two sources there is no scale to read that by"
@@ -53,12 +55,23 @@ def _place(shift: SiteShift) -> str:
         words = f"farther from the sources than {most} of them {'is' if found.rank == 1 else 'are'} from the others"
         return f"{words} ({place}, p = {found.p_value:.2g})"
     if found.farther:
-        return (
-            f"farther from the sources than any of them is from the others ({place}; with {found.sites - 1} sources "
-            "this cannot be significant)"
+        why = (
+            "no p-value, as groups of rows (--keep-together) are known of some sites only"
+            if found.p_value is None
+            else f"with {found.sites - 1} sources this cannot be significant"
         )
+        return f"farther from the sources than any of them is from the others ({place}; {why})"
     like = "" if alike is None else f"like {alike.name}; "
-    return f"{like}no farther from the sources than they are from one another ({place})"
+    other = "" if alike is not None or shift.as_sources_together else ", but of another composition than any of them"
+    return f"{like}no farther from the sources than they are from one another ({place}){other}"
+
+
+def _too_few(shift: SiteShift) -> str:
+    """Whose rows are too few, in numbers."""
+    what = "groups of rows" if shift.kept_together else "rows"
+    if shift.groups < FEWEST_ROWS:
+        return f"{shift.groups} {what}"
+    return f"{shift.compared_groups} {what} of the sources"
 
 
 def _many_outside(shift: SiteShift) -> str:
@@ -78,9 +91,16 @@ def _distance(shift: SiteShift) -> str:
     found = shift.rank
     low, high = (f"{_root(end(found.squared_of_sources)):.2f}" for end in (min, max))
     return (
-        f"With {found.rows} rows of every site, it is {_root(found.squared):.2f} from all others together, a source "
+        f"With {_each(found)} of every site, it is {_root(found.squared):.2f} from all others together, a source "
         f"{low if low == high else f'{low} to {high}'}.{near}"
     )
+
+
+def _each(found: SiteRank) -> str:
+    if found.groups is None:
+        return f"{found.rows} rows"
+    rows = found.rows // found.groups
+    return f"{found.groups} groups of rows and {rows} {'row' if rows == 1 else 'rows'} of each"
 
 
 def _detectable(shift: SiteShift) -> str:
@@ -88,7 +108,7 @@ def _detectable(shift: SiteShift) -> str:
     how = f"p = {shift.p_value:.2g}, {shift.permutations:,} permutations of {what}"
     if shift.differs:
         return f"A difference from all sources together is detectable ({how}), which says nothing of its size."
-    few = f" With {shift.rows} rows only a large one could be." if shift.rows < _FEW_ROWS else ""
+    few = " With so few only a large one could be." if shift.too_few else ""
     return f"No difference from all sources together is detectable ({how}).{few}"
 
 
@@ -101,7 +121,7 @@ def _novelty(shift: SiteShift) -> str:
     return (
         f"{percent(new.unlike)} of its {shift.rows:,} rows are unlike anything seen, and "
         f"{percent(new.unlike_of_sources)} of the rows of the sources; a row of it is more novel than one of theirs "
-        f"{percent(new.auroc)} of the time (AUROC {new.auroc:.2f})."
+        f"{percent(new.auroc)} of the time (AUROC {new.auroc:.2f}, p = {new.p_value:.2g})."
     )
 
 
@@ -110,7 +130,7 @@ def _outside(shift: SiteShift) -> str:
     part = (
         f" About {percent(found.weight)} ({_ends(found.low, found.high)}) of its rows look new and are alike: perhaps "
         "something that no source had."
-        if found is not None and found.is_there
+        if found is not None and found.is_there and not shift.mostly_outside and not shift.as_on_sources
         else ""
     )
     low, high = (percent(end(source.outside for source in shift.sources)) for end in (min, max))
@@ -119,13 +139,13 @@ def _outside(shift: SiteShift) -> str:
 
 
 def untold(shift: SiteShift) -> bool:
-    """Whether the bases express so little of a site that what it draws on hangs on them alone."""
+    """Whether the bases express so little of a site that what it draws on depends on them alone."""
     return shift.outside >= _NEARLY_ALL
 
 
 def _mixture(shift: SiteShift) -> str:
     if untold(shift):
-        return "The bases express next to nothing of it: what it draws on cannot be told."
+        return "The bases express next to nothing of it: what it draws on cannot be estimated."
     largest = sorted(shift.mixture, key=lambda basis: -basis.share)
     spoken = [basis for place, basis in enumerate(largest[:_NAMED]) if place == 0 or basis.share >= _LITTLE]
     names = [source.name for source in shift.sources]
@@ -168,26 +188,38 @@ def _expected(shift: SiteShift) -> str:
     found, known = shift.accuracy, shift.accuracy_of_sources
     if shift.as_on_sources and known is not None:
         return f"No shift was seen: expect the accuracy that it has on {shift.compared}, {_points(known)} %."
-    beside = "" if known is None else f"; it has {_points(known)} % on {shift.compared}"
+    beside = f"{_left_out(found)}{'' if known is None else f' It has {_points(known)} % on {shift.compared}.'}"
     if found is None and not (shift.no_accuracy and shift.mostly_outside):
         return shift.no_accuracy
     if found is None or found.value is None:
-        help_ = "Labels of some dozen rows would tell (gated-domains evaluate), or a training with more sources."
+        help_ = "Labels of some dozen rows would measure it (gated-domains evaluate); more sources would help."
+        if shift.mostly_outside:
+            help_ = "Check units and columns of the file, then run shift again."
         if found is None or shift.mostly_outside:
             said = f"{percent(shift.novelty.unlike)} of its rows are outside what was seen"
         elif found.error is None:
-            said = "nobody knows how far off it would be, as one source alone was left out of training"
+            said = "how far off it would be is not known, as one source alone was left out of training"
         else:
             ends = f"{_points(found.low)} to {_points(found.high)} %"
-            said = f"it may be anything from {ends}, as sources left out of training were foreseen " + (
+            said = f"it may be anything from {ends}, as estimates for sources left out of training were " + (
                 f"{_points(found.error)} points off on average"
             )
-        return f"The accuracy there cannot be estimated: {said}{beside}. {help_}"
+        return f"The accuracy there cannot be estimated: {said}.{beside} {help_}"
     return (
         f"The model will probably be {_points(found.value)} % ({_points(found.low)} to {_points(found.high)}) accurate "
-        f"there{beside}. Foreseen in the same way, the accuracy on {len(found.left_out)} sources left out of training "
-        f"was off by {_points(found.error or 0.0)} points on average."
+        f"there.{beside} Estimates made in the same way for {len(found.left_out)} sources left out of training were "
+        f"{_points(found.error or 0.0)} points off on average."
     )
+
+
+def _left_out(found: ForeseenAccuracy | None) -> str:
+    """What models had on sources that they were not trained on: the fairest guess before any label is known."""
+    if found is None or not found.left_out:
+        return ""
+    low, high = (_points(end(one.true for one in found.left_out)) for end in (min, max))
+    if len(found.left_out) == 1:
+        return f" Left out of training, {found.left_out[0].name} had {low} %."
+    return f" Left out of training in turn, its sources had {low if low == high else f'{low} to {high}'} %."
 
 
 def percent(share: float) -> str:

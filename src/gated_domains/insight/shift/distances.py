@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
+from gated_domains.insight.sampling import whole_groups
 from gated_domains.insight.shift.rows import as_float, checked_rows, kernel_blocks
 from gated_domains.layer.kernels import KernelLike, as_kernel
+
+_MOST_ROWS = 1_000  # of a side, for a jackknife
 
 
 class Distances(NamedTuple):
@@ -58,3 +63,51 @@ class Distances(NamedTuple):
         if count < 2:
             return math.nan
         return (float(self.pairs[list(some)][:, list(some)].sum()) - own) / (count * (count - 1))
+
+
+@torch.no_grad()
+def upper_distance(
+    kernel: KernelLike,
+    rows: Tensor,
+    others: Tensor,
+    *,
+    groups: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    seed: int = 0,
+) -> float:
+    """The upper limit of the distance of two groups of rows: the root of its square and two standard errors.
+
+    The error is that of a jackknife that leaves out one row, or one group of rows with the same label, of either side
+    in turn. NaN where a side has fewer than three.
+    """
+    rng = np.random.default_rng(seed)
+    sides, members = [], []
+    for side, labels in zip((rows, others), groups or (None, None), strict=True):
+        own = np.arange(len(side)) if labels is None else labels
+        kept = whole_groups(own, _MOST_ROWS, rng)
+        sides.append(side[torch.from_numpy(kept).to(side.device)])
+        members.append(torch.from_numpy(np.unique(own[kept], return_inverse=True)[1]))
+    counts = [int(member.max()) + 1 for member in members]
+    if min(counts) < 3:
+        return math.nan
+    pooled = torch.cat(sides)
+    member = torch.cat([members[0], counts[0] + members[1]])
+    one_hot = torch.nn.functional.one_hot(member).double()
+    sizes = one_hot.sum(0)
+    blocks = [block.double().cpu() @ one_hot for block in kernel_blocks(kernel, pooled, pooled)]
+    sums = one_hot.T @ torch.cat(blocks)  # over all pairs of two groups
+    first = torch.arange(len(sizes)) < counts[0]
+    keep = torch.cat([torch.ones(1, len(sizes)), 1 - torch.eye(len(sizes))]).double()  # all, and all but one
+
+    def norm(side: Tensor) -> Tensor:
+        chosen = keep * side
+        pairs = ((chosen @ sums) * chosen).sum(1) - chosen @ sums.diagonal()
+        return pairs / ((chosen @ sizes) ** 2 - chosen @ sizes**2)
+
+    one, other = keep * first, keep * ~first
+    cross = ((one @ sums) * other).sum(1) / ((one @ sizes) * (other @ sizes))
+    squared = norm(first) + norm(~first) - 2 * cross
+    left = squared[1:].split(counts)
+    variance = sum(
+        (count - 1) / count * float(((own - own.mean()) ** 2).sum()) for own, count in zip(left, counts, strict=True)
+    )
+    return math.sqrt(max(0.0, float(squared[0])) + 2 * math.sqrt(variance))

@@ -14,22 +14,24 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gated_domains.data.errors import listing
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.insight import cards
 from gated_domains.insight.sampling import drawn
 from gated_domains.insight.shift.accuracy import AccuracyCalibration
-from gated_domains.insight.shift.distances import Distances
+from gated_domains.insight.shift.distances import Distances, upper_distance
 from gated_domains.insight.shift.mixture import SiteMixture, site_mixture
 from gated_domains.insight.shift.novelty import auroc
 from gated_domains.insight.shift.outside import outside_span
 from gated_domains.insight.shift.reference import Reference
-from gated_domains.insight.shift.site_rank import site_rank
+from gated_domains.insight.shift.site_rank import FEWEST_ROWS, site_rank
 from gated_domains.insight.shift.two_sample import two_sample_test
 from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.reports.site_shift import (
     NO_SHIFT,
     BasisShare,
+    BesideNearest,
     ForeseenAccuracy,
     LeftOutAccuracy,
     NewPart,
@@ -42,8 +44,8 @@ from gated_domains.reports.site_shift import (
 __all__ = ["NewSite", "SiteShift", "familiarity", "site_shift"]
 
 MOST_SOURCES = 20
-"""Sources that are told apart: those with the most rows."""
-_MEASURED = 1_000  # rows of the site, and of each source, by chance, that distances are measured on
+"""Sources that are shown one by one: those with the most rows."""
+_MEASURED = 1_000  # rows of the site, and of each source, at random, that distances are measured on
 _BINS = 24
 _FEWEST = 20  # draws, where no interval is wanted
 
@@ -77,10 +79,10 @@ def site_shift(
     notes: Sequence[str] = (),
     seed: int = 0,
 ) -> SiteShift:
-    """Hold a new site against rows of the sources. ``no_accuracy`` says why none is foreseen without a calibration."""
+    """Compare a new site with rows of the sources. ``no_accuracy`` says why none is estimated without a calibration."""
     device = units.bases.device
     view, compared = new.view.to(device).float(), torch.from_numpy(reference.view).to(device)
-    numbers = _told_apart(reference.domains)
+    numbers = _largest(reference.domains)
     domains = torch.from_numpy(reference.domains).to(device)
     groups = [compared[domains == number] for number in numbers]
     among = _Among.of(units, groups, compared[~torch.isin(domains, torch.tensor(numbers, device=device))], view, seed)
@@ -91,6 +93,8 @@ def site_shift(
     assert new.said.residual is not None  # gates leave one
     coverage = familiarity(units, new.said.residual, reference.residual)
     known = float(reference.correct.mean()) if len(reference.correct) else None
+    rank = _rank(units, reference, compared, view, new.groups, seed)
+    beside = _beside_nearest(units, reference, new, numbers, among, together, seed)
     shift = SiteShift(
         data=new.name,
         model=model,
@@ -99,8 +103,10 @@ def site_shift(
         all_rows=len(view) if new.all_rows is None else new.all_rows,
         compared=reference.words,
         compared_rows=len(reference),
+        groups=len(view) if new.groups is None else len(np.unique(new.groups)),
+        compared_groups=len(np.unique(reference.groups)) if len(reference.groups) else len(reference),
         distance=among.of_site() or 0.0,
-        rank=_rank(units, reference, compared, view, together, seed),
+        rank=rank,
         p_value=test.p_value,
         permutations=test.permutations,
         kept_together=together is not None,
@@ -111,7 +117,8 @@ def site_shift(
             for place, (number, group) in enumerate(zip(numbers, groups, strict=True))
         ),
         between=among.between(),
-        novelty=_novelty(units, new.said.residual, coverage, reference),
+        beside_nearest=beside,
+        novelty=_novelty(units, new.said.residual, coverage, reference, together, seed),
         outside=found.outside,
         far_columns=new.far_columns,
         new_part=_new_part(units, view, compared, together, seed),
@@ -121,7 +128,7 @@ def site_shift(
         no_accuracy="" if calibration is not None else no_accuracy,
         accuracy_of_sources=known,
         true_accuracy=None if new.correct is None else float(new.correct.mean()),
-        notes=tuple(notes),
+        notes=(*notes, *_not_ranked(rank, reference)),
     )
     return _without_estimate(shift)
 
@@ -154,17 +161,69 @@ def _rank(
     reference: Reference,
     compared: Tensor,
     view: Tensor,
-    together: tuple[NDArray[Any], NDArray[Any]] | None,
+    new_groups: NDArray[Any] | None,
     seed: int,
 ) -> SiteRank | None:
-    """Among all sources, also those that are not told apart."""
+    """Among all sources, also those that are not shown one by one."""
     places = [np.flatnonzero(reference.domains == number) for number in np.unique(reference.domains)]
-    groups = None if together is None else [*(together[0][own] for own in places), together[1]]
+    known = reference.groups if len(reference.groups) else None
+    groups = (
+        None
+        if known is None and new_groups is None
+        else [*(None if known is None else known[own] for own in places), new_groups]
+    )
     sources = [compared[torch.from_numpy(own).to(compared.device)] for own in places]
     return site_rank(units.kernel, sources, view, groups=groups, seed=seed)
 
 
-def _told_apart(domains: NDArray[np.int64]) -> list[int]:
+def _not_ranked(rank: SiteRank | None, reference: Reference) -> list[str]:
+    if rank is None or not rank.left_out:
+        return []
+    numbers = np.unique(reference.domains)
+    names = [reference.domain_names[numbers[place]] for place in rank.left_out]
+    return [f"not ranked, with fewer than {FEWEST_ROWS} rows or groups of rows: {listing(names, 5)}"]
+
+
+def _beside_nearest(
+    units: GatedDomainUnits,
+    reference: Reference,
+    new: NewSite,
+    numbers: Sequence[int],
+    among: _Among,
+    together: tuple[NDArray[Any], NDArray[Any]] | None,
+    seed: int,
+) -> BesideNearest | None:
+    known = [(distance, place) for place in range(len(numbers)) if (distance := among.of_site(place)) is not None]
+    if len(known) < 2:
+        return None
+    own = np.flatnonzero(reference.domains == numbers[min(known)[1]])
+    source = torch.from_numpy(reference.view[own]).to(units.bases.device)
+    view = new.view.to(source)
+    groups = None if together is None else (together[0][own], together[1])
+    assert new.said.residual is not None
+    return BesideNearest(
+        upper=_known(upper_distance(units.kernel, source, view, groups=groups, seed=seed)),
+        p_value=two_sample_test(units.kernel, source, view, groups=groups, seed=seed).p_value,
+        p_novelty=_p_novelty(new.said.residual, reference.residual[own], groups, seed),
+    )
+
+
+def _p_novelty(
+    new: NDArray[Any], usual: NDArray[Any], groups: tuple[NDArray[Any], NDArray[Any]] | None, seed: int
+) -> float:
+    """Of the difference of mean ranks, which is that of the AUROC from 0.5."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(np.concatenate([usual, new])) / (len(usual) + len(new)) - 0.5
+    values = torch.from_numpy(ranks)[:, None]
+    return two_sample_test(_product, values[: len(usual)], values[len(usual) :], groups=groups, seed=seed).p_value
+
+
+def _product(x: Tensor, z: Tensor) -> Tensor:
+    return x @ z.mT
+
+
+def _largest(domains: NDArray[np.int64]) -> list[int]:
     """The sources with the most rows, in their order."""
     counts = np.bincount(domains)
     most = np.argsort(-counts, kind="stable")[:MOST_SOURCES]
@@ -172,7 +231,7 @@ def _told_apart(domains: NDArray[np.int64]) -> list[int]:
 
 
 class _Among(NamedTuple):
-    """Distances among the groups of sources that are told apart, the rows of all others, and the new site, last."""
+    """Distances among the groups of the largest sources, the rows of all others, and the new site, last."""
 
     found: Distances
     sources: int
@@ -240,7 +299,14 @@ def _shares(found: SiteMixture, reference: Reference, numbers: Sequence[int]) ->
     )
 
 
-def _novelty(units: GatedDomainUnits, residual: NDArray[Any], coverage: NDArray[Any], reference: Reference) -> Novelty:
+def _novelty(
+    units: GatedDomainUnits,
+    residual: NDArray[Any],
+    coverage: NDArray[Any],
+    reference: Reference,
+    together: tuple[NDArray[Any], NDArray[Any]] | None,
+    seed: int,
+) -> Novelty:
     new, usual = np.asarray(residual, np.float64), np.asarray(reference.residual, np.float64)
     both = np.concatenate([new, usual])
     edges = np.histogram_bin_edges(both, _BINS)
@@ -248,6 +314,7 @@ def _novelty(units: GatedDomainUnits, residual: NDArray[Any], coverage: NDArray[
         mean=float(new.mean()),
         of_sources=float(usual.mean()),
         auroc=float(auroc(new, usual)),
+        p_value=_p_novelty(new, usual, together, seed),
         unlike=float((coverage <= 0).mean()),
         unlike_of_sources=float((reference.coverage <= 0).mean()),
         limit=float(_coverage(units, reference.residual).q97),
@@ -268,7 +335,7 @@ def _new_part(
     together: tuple[NDArray[Any], NDArray[Any]] | None,
     seed: int,
 ) -> NewPart | None:
-    """None where coverage was never fitted, and nobody knows what is usual."""
+    """None where coverage was never fitted, and what is usual is not known."""
     if not units.coverage.fitted:
         return None
     groups = None if together is None else (together[1], together[0])

@@ -2,8 +2,9 @@
 
     T_k = ||mu_k - mean_{b != k} mu_b||^2
 
-over the S sources and the new site, unbiased and with as many rows of every site. Were the new site one of the same
-population of sites as the sources, every rank of its T among the S + 1 would be equally likely: p = rank / (S + 1).
+over the S sources and the new site, unbiased and with as many groups of rows (patients) of every site and as many rows
+of every group. Were the new site one of the same population of sites as the sources, every rank of its T among the
+S + 1 would be equally likely: p = rank / (S + 1).
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gated_domains.insight.sampling import groups_for, whole_groups
 from gated_domains.insight.shift.rows import checked_rows, kernel_blocks
 from gated_domains.layer.kernels import KernelLike
 from gated_domains.reports.site_shift import SiteRank
 
 FEWEST_ROWS = 10
-"""A source with fewer is not ranked, where the usual source has more: every site is seen by as few rows as it has."""
+"""A source with fewer rows (groups) is not ranked, where the usual source has more: every site is seen by as few."""
 _MOST_ROWS = 1_000  # of a site
 _DRAWS = 9
 
@@ -34,44 +34,45 @@ def site_rank(
     sources: Sequence[Tensor],
     new: Tensor,
     *,
-    groups: Sequence[NDArray[Any]] | None = None,
+    groups: Sequence[NDArray[Any] | None] | None = None,
     draws: int = _DRAWS,
     seed: int = 0,
 ) -> SiteRank | None:
     """The rank of a new site's T, 1 for the largest; None where fewer than two sources have two groups of rows.
 
     ``groups`` hold a label for every row, of every source and of the new site, last: rows with the same label (a
-    patient) are drawn together, and never form a pair with one another. Sites with more rows than the smallest are
-    drawn from ``draws`` times; rank and T are medians over the draws. Sources with too few rows are left out.
+    patient) never form a pair with one another. Every site is seen by as many groups as the smallest has and as many
+    rows of each as the smallest group has, drawn ``draws`` times; rank and T are medians over the draws. None stands
+    for labels that are not known: where some sites have labels and others none, there is no p-value. Sources with too
+    few groups are left out.
     """
     sites = [*sources, new]
-    labels = [np.arange(len(site)) for site in sites] if groups is None else list(groups)
-    counts = np.array([len(site) for site in sources])
-    if not len(counts):
+    given = [None] * len(sites) if groups is None else list(groups)
+    labels = [np.arange(len(site)) if own is None else own for site, own in zip(sites, given, strict=True)]
+    counts = np.array([len(np.unique(own)) for own in labels])
+    if len(sites) < 2:
         return None
-    enough = [
-        place
-        for place, own in enumerate(labels)
-        if len(np.unique(own)) > 1
-        and (place == len(sources) or counts[place] >= min(FEWEST_ROWS, float(np.median(counts))))
-    ]
-    if len(enough) < 3 or enough[-1] != len(sources):
+    fewest = max(2.0, min(FEWEST_ROWS, float(np.median(counts[:-1]))))
+    enough = [place for place, count in enumerate(counts[:-1]) if count >= fewest]
+    if len(enough) < 2 or counts[-1] < 2:
         return None
+    left_out = tuple(place for place in range(len(sources)) if place not in enough)
+    enough.append(len(sources))
+    drawn = _Draws([sites[place] for place in enough], [labels[place] for place in enough])
     rng = np.random.default_rng(seed)
-    sums = _GroupSums(kernel, [sites[place] for place in enough], [labels[place] for place in enough], rng)
-    each = int(sums.rows.min())
-    draws = draws if sums.rows.max() > each else 1  # all rows of every site, at every draw
-    found = np.stack([site_distances(*sums.products(sums.draw(each, rng))) for _ in range(draws)])
-    ranks = (found >= found[:, -1:]).sum(1)
-    rank = int(np.ceil(np.median(ranks)))
+    found = np.stack([site_distances(*drawn.products(kernel, rng)) for _ in range(draws if drawn.vary else 1)])
+    rank = int(np.ceil(np.median((found >= found[:, -1:]).sum(1))))
     squared = np.median(found, axis=0)
+    known = [given[place] is not None for place in enough]
     return SiteRank(
         rank=rank,
         sites=len(enough),
-        p_value=rank / len(enough),
+        p_value=rank / len(enough) if all(known) or not any(known) else None,
         squared=float(squared[-1]),
         squared_of_sources=tuple(map(float, squared[:-1])),
-        rows=each,
+        rows=drawn.groups * drawn.rows,
+        groups=drawn.groups if any(known) else None,
+        left_out=left_out,
     )
 
 
@@ -87,45 +88,43 @@ def site_distances(
     return np.asarray(norms - 2 * to_others + of_others)
 
 
-class _GroupSums:
-    """Sums of kernel values over all pairs of two groups of rows; a row without a group is a group of its own."""
+class _Draws:
+    """As many ``groups`` of every site and ``rows`` of every group, at random; all of them where none has more."""
 
-    def __init__(
-        self, kernel: KernelLike, sites: Sequence[Tensor], labels: Sequence[NDArray[Any]], rng: np.random.Generator
-    ) -> None:
-        kept, sizes, of_site = [], [], []
-        for number, (site, own) in enumerate(zip(sites, labels, strict=True)):
+    def __init__(self, sites: Sequence[Tensor], labels: Sequence[NDArray[Any]]) -> None:
+        for number, site in enumerate(sites):
             checked_rows(site, f"site {number}", like=sites[0])
-            rows = whole_groups(own, _MOST_ROWS, rng)
-            _, member, size = np.unique(own[rows], return_inverse=True, return_counts=True)
-            kept.append(site[torch.from_numpy(rows[np.argsort(member, kind="stable")]).to(site.device)])
-            sizes.append(size)
-            of_site.append(np.full(len(size), number))
-        self.sizes, self.of_site = np.concatenate(sizes), np.concatenate(of_site)
-        pooled, starts = torch.cat(kept), np.concatenate([[0], self.sizes.cumsum()[:-1]])
-        # Rows of a group lie together.
-        by_column = [
-            np.add.reduceat(block.cpu().numpy(), starts, 1, dtype=np.float64)
-            for block in kernel_blocks(kernel, pooled, pooled)
-        ]
-        self.total = np.add.reduceat(np.concatenate(by_column), starts, 0)
+        self.sites = sites
+        self.members = [np.unique(own, return_inverse=True)[1] for own in labels]
+        sizes = [np.bincount(member) for member in self.members]
+        self.rows = min(int(min(size.min() for size in sizes)), _MOST_ROWS // 2)
+        self.groups = min(min(map(len, sizes)), _MOST_ROWS // self.rows)
+        self.vary = any(len(member) > self.groups * self.rows for member in self.members)
 
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """Rows of every site."""
-        return np.bincount(self.of_site, self.sizes).astype(np.int64)
+    def _drawn(self, member: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Rows of a site, those of a group together."""
+        order = rng.permutation(len(member))
+        order = order[np.argsort(member[order], kind="stable")]
+        sizes = np.bincount(member)
+        starts = np.concatenate([[0], sizes.cumsum()[:-1]])
+        chosen = rng.permutation(len(sizes))[: self.groups]
+        return np.asarray(order[(starts[chosen][:, None] + np.arange(self.rows)).ravel()])
 
-    def draw(self, rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """(sites, groups): which groups of every site are taken, so many rows as near as whole groups come to it."""
-        taken = np.zeros((int(self.of_site[-1]) + 1, len(self.sizes)))
-        for site, chosen in enumerate(taken):
-            own = np.flatnonzero(self.of_site == site)
-            order = rng.permutation(own)
-            chosen[order[: groups_for(self.sizes[order], rows)]] = 1
-        return taken
-
-    def products(self, taken: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """``<mu_a, mu_b>`` of the groups taken of every site, and ``||mu_a||^2`` over pairs of different groups."""
-        pairs, counts = taken @ self.total @ taken.T, taken @ self.sizes
-        own, own_pairs = taken @ np.diag(self.total), taken @ self.sizes**2
-        return pairs / np.outer(counts, counts), (np.diag(pairs) - own) / (counts**2 - own_pairs)
+    def products(
+        self, kernel: KernelLike, rng: np.random.Generator
+    ) -> tuple[Float[np.ndarray, "sites sites"], Float[np.ndarray, " sites"]]:
+        """``<mu_a, mu_b>`` of the rows drawn of every site, and ``||mu_a||^2`` over pairs of different groups."""
+        device, each = self.sites[0].device, self.groups * self.rows
+        taken = [torch.from_numpy(self._drawn(member, rng)).to(device) for member in self.members]
+        pooled = torch.cat([site[rows] for site, rows in zip(self.sites, taken, strict=True)])
+        of_group = torch.arange(len(pooled), device=device) // self.rows * self.rows
+        in_group = of_group[:, None] + torch.arange(self.rows, device=device)
+        by_site, own, start = [], [], 0
+        for block in kernel_blocks(kernel, pooled, pooled):
+            block = block.double()
+            by_site.append(block.unflatten(1, (len(self.sites), each)).sum(2))
+            own.append(block.gather(1, in_group[start : start + len(block)]).sum(1))
+            start += len(block)
+        pairs = torch.cat(by_site).unflatten(0, (len(self.sites), each)).sum(1).cpu().numpy()
+        inside = torch.cat(own).unflatten(0, (len(self.sites), each)).sum(1).cpu().numpy()
+        return pairs / each**2, (np.diag(pairs) - inside) / (each * (each - self.rows))
