@@ -66,7 +66,7 @@ def draw(shift: SiteShift) -> list[Path]:
 
 
 def main() -> None:
-    """Train, examine, hold the new hospital against the others."""
+    """Train, examine, compare the new hospital with the others."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path, default=_usual_place())
     parser.add_argument("--new", default="va", help="the hospital that arrives")

@@ -1,4 +1,4 @@
-"""Runs and saved estimators on a new site: what is kept beside them, when it is made anew, how accuracy is foreseen."""
+"""Runs and saved estimators on a new site: what is kept beside them, when it is made anew, estimated accuracy."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_targets_that_make_no_sense_are_a_note_and_named_ones_an_error(run, tmp_
 def test_of_many_rows_some_are_looked_at_by_chance_and_that_is_said(run, new):
     found = asked(run, new, rows=25)
     assert (found.rows, found.all_rows) == (25, 40)
-    assert "25 of 40 rows were looked at, drawn by chance" in found.notes
+    assert "25 of 40 rows were looked at, drawn at random" in found.notes
     assert found == asked(run, new, rows=25)
     assert found != asked(run, new, rows=25, seed=1)
 
@@ -331,7 +331,7 @@ def test_what_cannot_be_left_out_is_said(tmp_path, new):
         asked(run, new, calibrate=True)
 
 
-def test_gates_by_batch_are_not_foreseen(tmp_path, new):
+def test_gates_by_batch_are_not_estimated(tmp_path, new):
     run = trained(tmp_path, settings={"num_bases": 3, "test_gates": "batch"})
     assert "its gates look at batches" in asked(run, new).no_accuracy
 

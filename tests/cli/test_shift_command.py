@@ -76,7 +76,7 @@ def test_targets_are_used_unasked_and_notes_are_printed(run):
     done = call("shift", run.path, labelled, "--out", "pages/site.html", "--rows", "30")
     assert done.code == 0, done
     assert "Its true accuracy there is" in done.out
-    assert "note: 30 of 40 rows were looked at, drawn by chance" in done.out
+    assert "note: 30 of 40 rows were looked at, drawn at random" in done.out
     assert Path("pages/site.html").exists()
 
 

@@ -154,7 +154,7 @@ def test_a_new_fit_and_a_new_part_forget_it(calibrated, table):
     fitted_again = pickle.loads(pickle.dumps(calibrated)).fit(table.x, table.classes)
     part = pickle.loads(pickle.dumps(calibrated)).partial_fit(table.x, table.classes)
     for one in (fitted_again, part):
-        with pytest.raises(ValueError, match=r"nobody has measured .* call calibrate_accuracy"):
+        with pytest.raises(ValueError, match=r"it was not measured .* call calibrate_accuracy"):
             one.estimate_accuracy(table.x)
     kept = pickle.loads(pickle.dumps(calibrated))
     with pytest.raises(ValueError, match="solver"):

@@ -133,6 +133,14 @@ def test_the_estimate_is_never_above_the_score_on_the_sources():
     assert replace(calibration, of_sources=0.8).estimate(sure, covered).raw == 0.8
 
 
+def test_estimates_of_left_out_domains_are_capped_by_the_score_of_their_models_on_their_sources():
+    given = domains()
+    plain = calibrate_accuracy(given).estimated
+    capped = calibrate_accuracy([replace(given[0], of_sources=0.4), replace(given[1], of_sources=1.0), given[2]])
+    assert plain["site 0"] > 0.4
+    assert capped.estimated == {**plain, "site 0": 0.4}
+
+
 def test_rows_of_one_patient_count_as_one_where_they_are_kept_together():
     calibration = calibrate_accuracy(domains(30))
     sure, covered = np.full(400, 0.9), np.full(400, 0.5)

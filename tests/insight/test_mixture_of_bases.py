@@ -202,7 +202,7 @@ def test_a_basis_of_one_vector_and_a_single_basis_are_bases_too():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"view": torch.zeros(5, 3)}, "view: rows have 3 columns, those that they are held against 2"),
+        ({"view": torch.zeros(5, 3)}, "view: rows have 3 columns, those that they are compared with 2"),
         ({"view": torch.full((5, 2), torch.nan)}, "view: row 0 is not finite"),
         ({"view": torch.zeros(0, 2)}, "view: 0 rows are too few"),
         ({"level": 1.0}, "level must lie between 0 and 1, got 1.0"),

@@ -249,7 +249,7 @@ def test_half_precision_and_whole_numbers_are_rows_too():
     [
         ({"new": torch.zeros(1, 3)}, "new: 1 rows are too few; at least 2"),
         ({"reference": torch.zeros(0, 3)}, "reference: 0 rows are too few; at least 2"),
-        ({"new": torch.zeros(5, 4)}, "new: rows have 4 columns, those that they are held against 3"),
+        ({"new": torch.zeros(5, 4)}, "new: rows have 4 columns, those that they are compared with 3"),
         ({"new": torch.tensor([[0.0, 1, 2], [0, float("nan"), 1]])}, "new: row 1 is not finite"),
         ({"reference": torch.zeros(5)}, "expected a tensor of rows and columns"),
         ({"permutations": 18}, "permutations=18 can give no p-value below 0.053; take 19 or more"),

@@ -7,7 +7,7 @@ from typing import Any
 from gated_domains.reports.site_shift import (
     BasisShare,
     BesideNearest,
-    ForeseenAccuracy,
+    EstimatedAccuracy,
     LeftOutAccuracy,
     NewPart,
     Novelty,
@@ -58,12 +58,12 @@ def a_site(**others: Any) -> SiteShift:
             BasisShare(basis=2, share=0.6, low=0.52, high=0.67, of_sources=(0.1, 0.71, 0.19)),
         ),
         "level": 0.9,
-        "accuracy": ForeseenAccuracy(
+        "accuracy": EstimatedAccuracy(
             value=0.74,
             low=0.61,
             high=0.87,
             error=0.041,
-            left_out=tuple(LeftOutAccuracy(name=name, foreseen=0.7, true=0.75) for name in ("north", "south", "west")),
+            left_out=tuple(LeftOutAccuracy(name=name, estimated=0.7, true=0.75) for name in ("north", "south", "west")),
         ),
         "no_accuracy": "",
         "accuracy_of_sources": 0.81,

@@ -195,7 +195,7 @@ def test_without_a_point_estimate_the_reason_is_said_and_what_would_help() -> No
     assert "Check units and columns of the file, then run shift again." in lost
     assert "look new" not in lost
     marks = {marks.name: marks for marks in charts(a_site(accuracy=wide))[3].panels[0].marks}
-    assert marks["foreseen"].x == pytest.approx((70, 70, 70))
+    assert marks["estimated"].x == pytest.approx((70, 70, 70))
     assert "without an estimate: wide" in charts(a_site(accuracy=wide))[3].caption
 
 

@@ -1,4 +1,4 @@
-"""How well the accuracy of a model can be foreseen: measured with the same training without each source in turn."""
+"""How well the accuracy of a model can be estimated: measured with the same training without each source in turn."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from gated_domains.training.engine import Hardware
 KEPT = "shift.json"
 FORMAT = 1
 CHOSEN_THERE = (
-    "the epochs of the trainings without a source were chosen by that source: the accuracy foreseen may be a little "
+    "the epochs of the trainings without a source were chosen by that source: the accuracy estimated may be a little "
     "too high"
 )
 _LEAVES_OUT = "leave_one_source_out"
-_UNMEASURED = "Nobody has measured how well its accuracy can be foreseen"
+_UNMEASURED = "It was not measured how well its accuracy can be estimated"
 
 Make = Callable[[Runner, Sequence[Recipe]], None]
 
 
 class Foresight(NamedTuple):
-    """How accuracy is foreseen, and what a person should know; or why it is not."""
+    """How accuracy is estimated, and what a person should know; or why it is not."""
 
     calibration: AccuracyCalibration | None
     why_not: str = ""
@@ -134,7 +134,7 @@ def _why_not(model: GatedRun) -> str:
     if hold_out is not None and (hold_out == OFFICIAL or is_fold(hold_out, result["domain_names"])):
         return f"its division ({hold_out}) is fixed, and no source can be left out of it"
     if result["batchwise"]:
-        return "its gates look at batches, and accuracy is foreseen of rows by themselves"
+        return "its gates look at batches, and accuracy is estimated of rows by themselves"
     return ""
 
 
@@ -173,13 +173,16 @@ def _left_out(name: str, run: RunFolder, part: int) -> LeftOut:
         chosen &= said["domains"] == names.index(name)
     if not chosen.any():
         raise DataError(f"{run.path} says nothing of {name!r}, which it was trained without; delete it to run it again")
+    right = said["output"].argmax(1) == said["targets"]
+    familiar = said["part"] == VALIDATION  # where the source left out is not what selects, rows of the other sources
     output = said["output"][chosen]
     coverage = said.get("coverage")
     return LeftOut(
         name=name,
         confidence=output.max(1),
         coverage=None if coverage is None else coverage[chosen],
-        correct=output.argmax(1) == said["targets"][chosen],
+        correct=right[chosen],
+        of_sources=float(right[familiar].mean()) if part == TEST and familiar.any() else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The rows of the sources that new data are held against: kept beside a model, made once from the data of training."""
+"""The rows of the sources that new data are compared with: kept beside a model, made once from the data of training."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reference_of(
     if training is None:
         why = "was saved by an older version" if kept is None else f"was fitted with reference_rows={len(kept)}"
         raise DataError(
-            f"{model.name} holds no rows of training to hold new data against: it {why}; name the file that it was "
+            f"{model.name} holds no rows of training to compare new data with: it {why}; name the file that it was "
             "fitted on (--data FILE --target COLUMN), or fit and save it again"
         )
     trained = model.trained_on(training, reading=reading, data_dir=data_dir)

@@ -25,7 +25,7 @@ from gated_domains.training.engine import Hardware
 from gated_domains.training.material import has_large_body
 
 ROWS, ROWS_OF_LARGE = 5_000, 1_000
-"""Rows of a new site that are looked at, by chance, where there are more; the latter by a large body."""
+"""Rows of a new site that are looked at, at random, where there are more; the latter by a large body."""
 
 
 def shift_of(
@@ -42,12 +42,12 @@ def shift_of(
     keep_together: str | None = None,
     seed: int = 0,
 ) -> SiteShift:
-    """Hold new data against what a model was trained on, of which some rows are kept beside it.
+    """Compare new data with what a model was trained on, of which some rows are kept beside it.
 
     ``training`` names the data of training where they are needed and have moved; ``calibrate`` measures how well
-    accuracy can be foreseen, where nobody has; ``make`` makes the runs for that. ``keep_together`` names a metadata
-    column (a patient) whose groups of rows are permuted, redrawn and subsampled whole; by default that of training,
-    where the data have it.
+    accuracy can be estimated, where that was not done; ``make`` makes the runs for that. ``keep_together`` names a
+    metadata column (a patient) whose groups of rows stay whole in every permutation and bootstrap; by default that of
+    training, where the data have it.
     """
     if len(data) < 2:
         raise DataError(f"{data.name}: a site is judged by its rows together, and there is 1; give at least 2")
@@ -152,7 +152,7 @@ def _most(model: GatedModel) -> int:
 def _notes(model: GatedModel, data: NewData, looked_at: int) -> list[str]:
     notes = []
     if looked_at < len(data):
-        notes.append(f"{looked_at:,} of {len(data):,} rows were looked at, drawn by chance")
+        notes.append(f"{looked_at:,} of {len(data):,} rows were looked at, drawn at random")
     names = [] if data.domains is None else [data.domain_names[place] for place in np.unique(data.domains)]
     if len(names) > 1:
         notes.append(f"rows of {len(names)} domains ({listing(names, 5)}) are taken for one site; give each by itself")

@@ -46,13 +46,13 @@ def shift(
         bool,
         typer.Option(
             "--calibrate",
-            help="Measure how well accuracy can be foreseen, where nobody has: train once without each source. "
+            help="Measure how well accuracy can be estimated, where that was not done: train once without each source. "
             "It is kept in the folder of the model.",
         ),
     ] = False,
     rows: Annotated[
         int | None,
-        typer.Option(help="The most rows of the site that are looked at, by chance; 5,000 (1,000 by a large body)."),
+        typer.Option(help="The most rows of the site that are looked at, at random; 5,000 (1,000 by a large body)."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The page to write (.html).")] = Path("shift.html"),
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page.")] = True,

@@ -163,7 +163,7 @@ class GDUClassifier(Gated, NetworkClassifier):
         ``n_iter_no_change`` iterations or epochs without a validation loss better by ``tol``.
     device : ``"auto"``: a GPU where there is one.
     verbose : print a line every so many iterations or epochs.
-    reference_rows : rows of the training data that are kept, by chance, to hold new ones against (``shift_score``);
+    reference_rows : rows of the training data that are kept, at random, to compare new ones with (``shift_score``);
         fewer of very wide ones, 0: none. They are rows of your data, standardised, and travel with a saved or pickled
         model: whoever has it can read them.
 
@@ -173,9 +173,9 @@ class GDUClassifier(Gated, NetworkClassifier):
     bases_, num_bases_, sigma_, kappa_ : what came of the units; bases in the units of the columns.
     domains_, domain_counts_ : names and numbers of rows of the domains, where ``sample_domain`` told them.
     solver_, n_iter_, loss_curve_, validation_curve_ : how training went.
-    reference_, reference_domains_ : the rows kept of training, standardised, and their domains (None: nobody told).
+    reference_, reference_domains_ : the rows kept of training, standardised, and their domains (None: not given).
         ``partial_fit`` keeps rows of the first parts, until there are as many.
-    accuracy_ : how accuracy is foreseen, once ``calibrate_accuracy`` has measured it.
+    accuracy_ : how accuracy is estimated, once ``calibrate_accuracy`` has measured it.
     network_ : the torch module itself.
     """
 
@@ -225,7 +225,7 @@ class GDUClassifier(Gated, NetworkClassifier):
         sample_domain: Any,
         sample_weight: Any = None,
     ) -> Own:
-        """Measure how well the accuracy at a new site can be foreseen, on the rows of training.
+        """Measure how well the accuracy at a new site can be estimated, on the rows of training.
 
         The same classifier is fitted without each domain in turn and asked about it. Kept as ``accuracy_`` until the
         next fit, and saved with the model.
@@ -238,7 +238,7 @@ class GDUClassifier(Gated, NetworkClassifier):
         said = self.predicted(X)
         if not hasattr(self, "accuracy_"):
             raise ValueError(
-                "nobody has measured how well its accuracy can be foreseen; call "
+                "it was not measured how well its accuracy can be estimated; call "
                 "calibrate_accuracy(X, y, sample_domain=...) with the rows of training first"
             )
         return self.accuracy_.estimate(said.output.max(1), coverage_of(self.network_.units, said))

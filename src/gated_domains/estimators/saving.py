@@ -130,7 +130,7 @@ def _filled(kind: type[NetworkEstimator], card: dict[str, Any], content: bytes) 
         from gated_domains.insight.shift.accuracy import AccuracyCalibration
 
         if not isinstance(estimator, GDUClassifier):
-            raise ValueError(f"{kind.__name__} has no accuracy that could be foreseen")
+            raise ValueError(f"{kind.__name__} has no accuracy that could be estimated")
         estimator.accuracy_ = AccuracyCalibration.from_description(card["accuracy"])
 
     def empty() -> Network:

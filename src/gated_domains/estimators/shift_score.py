@@ -19,7 +19,7 @@ from gated_domains.layer.units import GatedDomainUnits
 if TYPE_CHECKING:  # insight brings training with it, which fitting does without
     from gated_domains.insight.shift.accuracy import AccuracyCalibration
 
-# Of new rows, by chance, that the distance is measured on: there are their square of pairs.
+# Of new rows, at random, that the distance is measured on: there are their square of pairs.
 _MEASURED = 2_000
 
 
@@ -82,12 +82,12 @@ def kept_rows(estimator: Any) -> NDArray[np.float32]:
     found: NDArray[np.float32] | None = getattr(estimator, "reference_", None)
     if found is None:
         raise ValueError(
-            "this estimator was saved by an older version, which kept no rows of training to hold new ones against; "
+            "this estimator was saved by an older version, which kept no rows of training to compare new ones with; "
             "fit it again"
         )
     if len(found) < 2:
         raise ValueError(
-            f"this estimator has kept {len(found)} rows of training to hold new ones against "
+            f"this estimator has kept {len(found)} rows of training to compare new ones with "
             f"(reference_rows={estimator.reference_rows}); fit it again with more"
         )
     return found
@@ -142,12 +142,14 @@ def calibrated_accuracy(
             raise ValueError(f"without the domain {str(name)!r} nothing can be fitted: {error}") from error
         said = alike.predicted(_safe_indexing(rows, apart))
         correct = alike.classes_[said.output.argmax(1)] == answers[apart]
+        on_sources = alike.classes_[alike.predicted(_safe_indexing(rows, kept)).output.argmax(1)] == answers[kept]
         found.append(
             LeftOut(
                 name=str(name),
                 confidence=said.output.max(1),
                 coverage=coverage_of(alike.network_.units, said),
                 correct=correct,
+                of_sources=float(on_sources.mean()),
             )
         )
     said = estimator.classes_[estimator.predicted(rows).output.argmax(1)]

@@ -70,7 +70,7 @@ def _asked(shift: SiteShift) -> list[tuple[str, str]]:
     found = [
         ("model", f"{shift.label}, {shift.model}"),
         ("new site", f"{shift.data}, {rows}"),
-        ("held against", f"{shift.compared_rows:,} {shift.compared}"),
+        ("compared with", f"{shift.compared_rows:,} {shift.compared}"),
     ]
     return [*found, *(("note", note) for note in shift.notes)]
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gated_domains.reports.site_shift import FEW_OUTSIDE, FEWEST_ROWS, BasisShare, ForeseenAccuracy, SiteRank, SiteShift
+from gated_domains.reports.site_shift import (
+    FEW_OUTSIDE,
+    FEWEST_ROWS,
+    BasisShare,
+    EstimatedAccuracy,
+    SiteRank,
+    SiteShift,
+)
 
 _NAMED = 3  # bases that are spoken of; the table has all
 _LITTLE = 0.05  # of a site: a basis below is not spoken of
@@ -212,7 +219,7 @@ def _expected(shift: SiteShift) -> str:
     )
 
 
-def _left_out(found: ForeseenAccuracy | None) -> str:
+def _left_out(found: EstimatedAccuracy | None) -> str:
     """What models had on sources that they were not trained on: the fairest guess before any label is known."""
     if found is None or not found.left_out:
         return ""

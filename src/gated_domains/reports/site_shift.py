@@ -140,16 +140,16 @@ class SiteRank:
 class LeftOutAccuracy:
     """A source that was left out of training: its accuracy as estimated from the other sources, and as measured.
 
-    ``foreseen`` is None where there was no other.
+    ``estimated`` is None where there was no other.
     """
 
     name: str
-    foreseen: float | None
+    estimated: float | None
     true: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForeseenAccuracy:
+class EstimatedAccuracy:
     """The accuracy that a model will probably have, between ``low`` and ``high``.
 
     ``value`` is None where there is no estimate, and ``reason`` says why. ``error`` is how far such estimates were off,
@@ -201,7 +201,7 @@ class SiteShift:
     new_part: NewPart | None
     mixture: tuple[BasisShare, ...]
     level: float
-    accuracy: ForeseenAccuracy | None
+    accuracy: EstimatedAccuracy | None
     no_accuracy: str
     accuracy_of_sources: float | None
     true_accuracy: float | None
@@ -301,7 +301,7 @@ class SiteShift:
                 "far_columns": tuple(given["far_columns"]),
                 "new_part": None if part is None else NewPart(**part),
                 "mixture": tuple(BasisShare(**_tuples(share)) for share in given["mixture"]),
-                "accuracy": None if accuracy is None else _foreseen(accuracy),
+                "accuracy": None if accuracy is None else _estimated(accuracy),
                 "notes": tuple(given["notes"]),
             }
             return cls(**given)
@@ -309,9 +309,9 @@ class SiteShift:
             raise DataError(f"this says nothing of a site's shift ({first_line(error)}); compute it again") from error
 
 
-def _foreseen(fields: dict[str, Any]) -> ForeseenAccuracy:
+def _estimated(fields: dict[str, Any]) -> EstimatedAccuracy:
     left_out = tuple(LeftOutAccuracy(**one) for one in fields["left_out"])
-    return ForeseenAccuracy(**{**fields, "left_out": left_out})
+    return EstimatedAccuracy(**{**fields, "left_out": left_out})
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:

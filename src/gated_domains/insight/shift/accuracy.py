@@ -36,13 +36,15 @@ WIDE = f"its interval is wider than {100 * WIDEST:.0f} points"
 class LeftOut:
     """What a model that never saw this source domain says of its rows, and whether it is right.
 
-    ``confidence`` is the largest probability of each row; ``coverage`` is None where the model has none.
+    ``confidence`` is the largest probability of each row; ``coverage`` is None where the model has none. ``of_sources``
+    is the accuracy of that model on rows of its own sources, which no estimate exceeds; None where it is not known.
     """
 
     name: str
     confidence: NDArray[Any]
     coverage: NDArray[Any] | None
     correct: NDArray[Any]
+    of_sources: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class AccuracyEstimate:
 
     ``value`` is None where most rows are outside what was seen or the interval is wider than 40 points; ``reason`` says
     which, and ``raw`` is the estimate all the same, for whoever measures how good it is. ``error`` is the mean absolute
-    error over the left-out sources, NaN where there was one only and nobody knows; the interval then is 0 to 1.
+    error over the left-out sources, NaN where there was one only and it is not known; the interval then is 0 to 1.
     ``confidence`` is the plain mean confidence, for comparison.
     """
 
@@ -70,8 +72,8 @@ class AccuracyCalibration:
 
     ``weights`` are a, b and c, the last None without coverage. Of every left-out domain ``measured`` holds the true
     accuracy, ``confidence`` the mean confidence, ``estimated`` what the others said of it (nothing where it is alone).
-    ``of_sources`` is the accuracy of the model itself on rows of its sources, which no estimate exceeds; None: nobody
-    knows.
+    ``of_sources`` is the accuracy of the model itself on rows of its sources, which no estimate exceeds; None: it is
+    not known.
     """
 
     weights: Weights
@@ -203,7 +205,8 @@ class AccuracyCalibration:
 def calibrate_accuracy(left_out: Sequence[LeftOut], *, of_sources: float | None = None) -> AccuracyCalibration:
     """Learn from left-out source domains what confidence and coverage are worth on a domain that was never seen.
 
-    With one domain the error of the estimate is unknown (NaN). Coverage counts where every domain has it.
+    With one domain the error of the estimate is unknown (NaN). Coverage counts where every domain has it. As estimates
+    of a new site are, those of a left-out domain are capped by the accuracy of its model on its own sources.
     """
     if not left_out:
         raise DataError("there is no left-out source domain to learn from; leave at least one out, better three")
@@ -221,8 +224,12 @@ def calibrate_accuracy(left_out: Sequence[LeftOut], *, of_sources: float | None 
     return AccuracyCalibration(
         weights=fit(rows),
         estimated={
-            name: float(right(of_name[name].confidence, of_name[name].coverage, weights).mean())
-            for name, weights in by_others.items()
+            one.name: min(
+                float(right(of_name[one.name].confidence, of_name[one.name].coverage, by_others[one.name]).mean()),
+                1.0 if one.of_sources is None else one.of_sources,
+            )
+            for one in left_out
+            if one.name in by_others
         },
         measured={name: float(own.correct.mean()) for name, own in of_name.items()},
         confidence={name: float(own.confidence.mean()) for name, own in of_name.items()},

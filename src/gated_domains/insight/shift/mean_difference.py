@@ -4,7 +4,7 @@ With s = 1 for a row of side a and 0 for one of side b, and values centred over 
 
     ||mu_a - mu_b||^2 = (1 / |a| + 1 / |b|)^2 s' K s
 
-so nothing is computed anew for a labelling but a product with its s.
+so nothing is recomputed for a labelling but a product with its s.
 """
 
 from __future__ import annotations

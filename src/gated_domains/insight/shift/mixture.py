@@ -4,7 +4,7 @@
 
 A basis is a sample of N vectors of its elementary distribution. Each vector is at no distance from itself, so a mean
 over all pairs makes ``||mu_j||^2`` too large, the more so the fewer vectors there are, and draws the weights together.
-Here only pairs of different vectors count. Intervals are a bootstrap that draws anew both the rows of the site and the
+Here only pairs of different vectors count. Intervals are a bootstrap that resamples both the rows of the site and the
 vectors of every basis.
 """
 
@@ -28,7 +28,7 @@ from gated_domains.layer.fitting import subsample
 from gated_domains.layer.kernels import KernelLike
 
 MOST_ROWS = 10_000
-"""Rows of a site that are looked at; of a larger one so many are drawn by chance."""
+"""Rows of a site that are looked at; of a larger one so many are drawn at random."""
 PAIRED_ROWS = 2_000
 """Rows whose pairs tell the length of the site's mean embedding."""
 _AT_ONCE = 8 * 2**20  # numbers in a block of draws

@@ -25,7 +25,7 @@ from gated_domains.layer.products import InnerProducts, inner_products, pooled, 
 from gated_domains.layer.units import GatedDomainUnits
 
 PAIRED_ROWS = 2_000
-"""Rows of a batch, drawn by chance, whose pairs tell the length of its mean embedding."""
+"""Rows of a batch, drawn at random, whose pairs tell the length of its mean embedding."""
 
 
 @torch.no_grad()
@@ -40,7 +40,7 @@ def batch_novelty(units: GatedDomainUnits, view: Float[Tensor, "rows gating"], *
     """The residual of the mean embedding of a batch: 0 for a mixture of the bases, up to 1 for a kernel of length 1.
 
     The squared length of the mean is taken over pairs of different rows (the unbiased one: each row with itself would
-    make a small batch look new), of 2,000 rows drawn by chance where there are more. One row is a batch of its own.
+    make a small batch look new), of 2,000 rows drawn at random where there are more. One row is a batch of its own.
     """
     rows = _view(units, view)
     blocks = [_products(units, block) for block in rows.split(BLOCK)]

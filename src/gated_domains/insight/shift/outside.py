@@ -23,7 +23,7 @@ from gated_domains.layer.products import residual
 from gated_domains.layer.units import GatedDomainUnits
 
 _AT_ONCE = 2_048
-_MOST_PAIRED = 4_000  # rows, by chance, of which all pairs are looked at
+_MOST_PAIRED = 4_000  # rows, at random, of which all pairs are looked at
 _DRAWS = 4_000
 _REDRAWN = 1_000
 _RANK = 1e-6  # of the largest eigenvalue of the Gram matrix: directions below are rounding
@@ -81,7 +81,7 @@ def outside_span(
     groups: tuple[NDArray[Any], NDArray[Any]] | None = None,
     seed: int = 0,
 ) -> Outside:
-    """Hold a site against the bases: ``view`` is what gates see of it, ``familiar`` what they see of source domains.
+    """Compare a site with the bases: ``view`` is what gates see of it, ``familiar`` what they see of source domains.
 
     ``groups`` are labels of the new and of the familiar rows: where they are given, the interval of the weight is a
     bootstrap of whole groups. Familiar rows should be such as were not trained on. What is usual is counted by the
@@ -91,7 +91,7 @@ def outside_span(
         raise DataError(f"level must lie between 0 and 1, got {level}")
     if not units.coverage.fitted:
         raise DataError(
-            "coverage was never fitted, so nobody knows what is usual; call units.fit_coverage with what gates see of "
+            "coverage was never fitted, so what is usual is not known; call units.fit_coverage with what gates see of "
             "training rows"
         )
     checked_rows(familiar, "familiar rows", at_least=2)
@@ -142,7 +142,7 @@ def weight_of_new(
 def _redrawn_ends(
     site: _Counts, usual: _Counts, weight: float, *, level: float, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """The ends of the interval by drawing whole groups of either side anew."""
+    """The ends of the interval by drawing whole groups of either side again, with replacement."""
     redrawn = []
     for counts in (site, usual):
         times = rng.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), size=_REDRAWN)

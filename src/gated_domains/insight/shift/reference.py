@@ -1,4 +1,4 @@
-"""Reference: rows of the sources that a new site is held against, as a model sees them; in a file beside it."""
+"""Reference: rows of the sources that a new site is compared with, as a model sees them; in a file beside it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reference:
     """R rows of the sources: what gates see of them (G numbers each), and what a model of M bases says.
 
     ``confidence`` (the probability of the class predicted) and ``correct`` are empty where no classes are predicted, or
-    nobody knows the truth. Rows with the same number in ``groups`` belong together (to a patient); empty: every row is
+    the truth is not known. Rows with the same number in ``groups`` belong together (to a patient); empty: every row is
     a group of its own. ``trained_on``: whether the model was trained on these very rows.
     """
 

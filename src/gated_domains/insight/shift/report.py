@@ -32,7 +32,7 @@ from gated_domains.reports.site_shift import (
     NO_SHIFT,
     BasisShare,
     BesideNearest,
-    ForeseenAccuracy,
+    EstimatedAccuracy,
     LeftOutAccuracy,
     NewPart,
     Novelty,
@@ -124,7 +124,7 @@ def site_shift(
         new_part=_new_part(units, view, compared, together, seed),
         mixture=_shares(found, reference, numbers),
         level=found.level,
-        accuracy=None if calibration is None else _foreseen(calibration, new, coverage, known),
+        accuracy=None if calibration is None else _estimated(calibration, new, coverage, known),
         no_accuracy="" if calibration is not None else no_accuracy,
         accuracy_of_sources=known,
         true_accuracy=None if new.correct is None else float(new.correct.mean()),
@@ -343,17 +343,17 @@ def _new_part(
     return NewPart(weight=found.weight, low=found.low, high=found.high, is_there=found.new_part)
 
 
-def _foreseen(
+def _estimated(
     calibration: AccuracyCalibration, new: NewSite, coverage: NDArray[Any], most: float | None
-) -> ForeseenAccuracy:
+) -> EstimatedAccuracy:
     found = calibration.estimate(new.said.output.max(1), coverage, most=most, groups=new.groups)
-    return ForeseenAccuracy(
+    return EstimatedAccuracy(
         value=found.value,
         low=found.low,
         high=found.high,
         error=_known(found.error),
         left_out=tuple(
-            LeftOutAccuracy(name=name, foreseen=calibration.estimated.get(name), true=true)
+            LeftOutAccuracy(name=name, estimated=calibration.estimated.get(name), true=true)
             for name, true in calibration.measured.items()
         ),
         reason=found.reason,

@@ -23,7 +23,7 @@ def checked_rows(rows: Tensor, name: str, *, at_least: int = 1, like: Tensor | N
         raise DataError(f"{name}: {len(rows)} rows are too few; at least {at_least} are needed")
     if like is not None and rows.shape[1] != like.shape[1]:
         raise DataError(
-            f"{name}: rows have {rows.shape[1]:,} columns, those that they are held against {like.shape[1]:,}; "
+            f"{name}: rows have {rows.shape[1]:,} columns, those that they are compared with {like.shape[1]:,}; "
             "give both the same view"
         )
     if like is not None and rows.device != like.device:

@@ -68,7 +68,7 @@ def two_sample_test(
     groups: tuple[NDArray[Any], NDArray[Any]] | None = None,
     seed: int = 0,
 ) -> TwoSample:
-    """Hold new rows against reference rows, and that against the same rows assigned to the two sides at random.
+    """Compare new rows with reference rows, and that with the same rows assigned to the two sides at random.
 
     - ``pairs``: every kernel value of the pooled rows; exact, for some thousands of rows
     - ``landmarks``: in linear time, for any number. Some rows of either side are drawn, and the difference of the means

@@ -13,7 +13,7 @@ from gated_domains.reports.site_shift import SiteShift
 NEW = "#D55E00"
 _ALL = "all sources"
 _LARGE, _SMALL = 11.0, 7.0
-_UP, _DOWN = -0.14, 0.14  # of a line, so that nothing lies on top of what it is held against
+_UP, _DOWN = -0.14, 0.14  # of a line, so that nothing lies on top of what it is compared with
 
 
 def charts(shift: SiteShift) -> list[Chart]:
@@ -183,29 +183,29 @@ def mixture(shift: SiteShift) -> Chart:
 
 
 def accuracy(shift: SiteShift) -> Chart | None:
-    """The accuracy foreseen and, where it is known, the true one; of the site and of sources left out of training."""
+    """The accuracy estimated and, where it is known, the true one; of the site and of sources left out of training."""
     found = shift.accuracy
     if found is None:
         return None
     rows = (shift.data, *(f"{one.name} (left out)" for one in found.left_out))
-    known = [(float(y), one.foreseen) for y, one in enumerate(found.left_out, 1) if one.foreseen is not None]
+    known = [(float(y), one.estimated) for y, one in enumerate(found.left_out, 1) if one.estimated is not None]
     own = [] if found.value is None else [(0.0, found.value)]
-    foreseen = [*own, *known]
+    estimated = [*own, *known]
     true = [(float(y), one.true) for y, one in enumerate(found.left_out, 1)]
     if shift.true_accuracy is not None:
         true.insert(0, (0.0, shift.true_accuracy))
     marks = (
         Marks(
-            name="foreseen",
-            x=tuple(100 * value for _, value in foreseen),
-            y=tuple(y + _UP for y, _ in foreseen),
+            name="estimated",
+            x=tuple(100 * value for _, value in estimated),
+            y=tuple(y + _UP for y, _ in estimated),
             low=(*(100 * found.low for _ in own), *(math.nan for _ in known)),
             high=(*(100 * found.high for _ in own), *(math.nan for _ in known)),
             interval="x",
             colour=NEW,
             marker="D",
             size=_LARGE,
-            hover=tuple(f"{rows[int(y)]}: {100 * value:.1f} % foreseen" for y, value in foreseen),
+            hover=tuple(f"{rows[int(y)]}: {100 * value:.1f} % estimated" for y, value in estimated),
         ),
         Marks(
             name="true",
@@ -222,7 +222,7 @@ def accuracy(shift: SiteShift) -> Chart | None:
         title="How accurate the model will probably be",
         caption=(
             f"First line: the new site, {'with a 90 % interval' if own else f'without an estimate: {found.reason}'}. "
-            f"Below: every source, foreseen by a model trained without it and what the other sources taught.{off}"
+            f"Below: every source, estimated by a model trained without it and what the other sources taught.{off}"
         ),
         runs=0,
         panels=(
