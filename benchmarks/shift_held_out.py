@@ -1,4 +1,4 @@
-"""A domain held out, as a new site: does novelty tell it from the sources, and is its accuracy foreseen?
+"""A domain held out, as a new site: does novelty tell it from the sources, and is its accuracy estimated?
 
     python benchmarks/shift_held_out.py --data pacs_efflite0_feats.npz --save shift_pacs_2cpu      # GDUClassifier
     python benchmarks/shift_held_out.py --data DIR --seeds 3 --device cuda --save shift_digits_h200
@@ -6,7 +6,7 @@
     python benchmarks/shift_held_out.py --data FILE.csv --target num --domain hospital --positive 1,2,3,4
 
 A file of features is fitted by ``GDUClassifier``; a table, and ``digits5-small`` of a folder, are trained on in runs of
-``gdu``. Familiar rows are rows of the sources that the model was not trained on. The accuracy on target T is foreseen
+``gdu``. Familiar rows are rows of the sources that the model was not trained on. The accuracy on target T is estimated
 from models that saw neither T nor one source s, each asked about s: nothing of T is used but what the model says of its
 rows. ``--rows FILE.npz`` keeps that, for ``shift_constants.py``.
 """
@@ -35,7 +35,7 @@ NOVELTY = (
     *("held out", "AUROC", "of the span", "outside", "usual", "new part", "p of 200 rows", "p of 200 familiar rows"),
     *("outside the mixture", "usual"),
 )
-ACCURACY = ("held out", "on familiar rows", "true", "foreseen", "off by", "confidence", "off by", "in the interval")
+ACCURACY = ("held out", "on familiar rows", "true", "estimated", "off by", "confidence", "off by", "in the interval")
 
 
 def foretold(seen: Looked, data: NewData) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:

@@ -257,6 +257,29 @@ def test_of_very_many_sources_the_largest_are_told_apart_and_all_are_compared_wi
     assert found.distance == pytest.approx(shift_of(units, reference, rows_of([0, 1, 2], 30, 14)).distance, abs=1e-6)
 
 
+def test_sources_of_too_few_rows_are_not_ranked_and_a_note_names_them(
+    units: GatedDomainUnits, reference: Reference
+) -> None:
+    domains = np.repeat([0, 1, 2, 3], [60, 60, 55, 5])
+    some = replace(reference, domains=domains, domain_names=("north", "south", "west", "tiny"))
+    found = shift_of(units, some, rows_of([0, 1, 2], 30, 14))
+    assert (found.rank.sites, found.rank.left_out) == (4, (3,))
+    assert "not ranked, with fewer than 10 rows or groups of rows: tiny" in found.notes
+
+
+def test_groups_of_the_new_site_alone_leave_the_rank_without_a_p_value(
+    units: GatedDomainUnits, reference: Reference
+) -> None:
+    view = rows_of([0, 1, 2], 20, 15)
+    new = NewSite("new.csv", view, said_of(units, view), groups=np.arange(60) // 3)
+    alone = site_shift(units, reference, new, model="m", label="GDU")
+    assert (alone.rank.p_value, alone.rank.groups, alone.groups) == (None, 20, 20)
+    grouped = replace(reference, groups=np.arange(180) // 3)
+    both = site_shift(units, grouped, new, model="m", label="GDU")
+    assert (both.rank.p_value, both.rank.groups, both.rank.rows) == (both.rank.rank / 4, 20, 60)
+    assert SiteShift.from_json(json.loads(json.dumps(alone.as_json(), allow_nan=False))) == alone
+
+
 def test_a_layer_that_never_fitted_coverage_is_read_by_the_reference(reference: Reference) -> None:
     torch.manual_seed(0)
     plain = GatedDomainUnits(2, 2, num_bases=3, basis_size=12, coverage=False)
