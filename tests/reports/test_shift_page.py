@@ -81,7 +81,7 @@ def test_no_shift_is_seen_only_with_rows_enough_and_by_the_mean_and_the_novelty(
     ):
         assert "No shift was seen" not in said(other)
     assert replace(same, groups=12, kept_together=True).sentences()[0] == (
-        "new.csv is too small: 12 groups of rows are too few to say whether there is a shift (50 are needed)."
+        "new.csv: 12 groups of rows are too few to say whether there is a shift (50 are needed)."
     )
     assert "49 rows of the sources are too few" in said(replace(same, compared_groups=49))
 

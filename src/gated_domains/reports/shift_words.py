@@ -45,14 +45,15 @@ def headline(shift: SiteShift) -> str:
             f"seen; check units and columns{columns}."
         )
     check = f" Check the units of its columns{columns}." if columns else ""
+    farther = shift.rank is not None and shift.rank.farther
+    if shift.too_few and not (shift.differs or shift.novelty.higher or farther):
+        few = f"{_too_few(shift)} are too few to say whether there is a shift ({FEWEST_ROWS} are needed)"
+        return f"{shift.data}: {few}.{_many_outside(shift)}{check}"
     return f"{shift.data} is {_place(shift)}.{_many_outside(shift)}{check}"
 
 
 def _place(shift: SiteShift) -> str:
     found, alike = shift.rank, shift.alike
-    small = shift.too_few and not (shift.differs or shift.novelty.higher) and not (found is not None and found.farther)
-    if small:
-        return f"too small: {_too_few(shift)} are too few to say whether there is a shift ({FEWEST_ROWS} are needed)"
     if found is None:
         said = "detectably different from" if shift.differs else "not detectably different from"
         return f"{said} the rows of training; with fewer than two sources there is no scale to read that by"
