@@ -117,7 +117,9 @@ def sources(hospitals: pd.DataFrame) -> pd.DataFrame:
     return hospitals[hospitals.hospital != "va"]
 
 
-@pytest.mark.parametrize("count", [12, 25, 80, 250])
+@pytest.mark.parametrize(
+    "count", [12, pytest.param(25, marks=pytest.mark.slow), 80, pytest.param(250, marks=pytest.mark.slow)]
+)
 def test_rows_with_shuffled_columns_never_get_the_score_of_the_sources(model, sources, count, tmp_path):
     """Their true accuracy is about 50 %; with few rows the test of means alone does not see that."""
     for seed in range(6):

@@ -81,6 +81,7 @@ def test_the_loop_ends_with_healthy_gates(epochs, seed, normalised, style):
         assert familiarity(model, noise) < familiarity(model, images) - 0.5
 
 
+@pytest.mark.slow
 def test_two_runs_with_one_seed_are_the_same():
     first, again = (after_the_loop(2, 0, normalised=True).state_dict() for _ in range(2))
     assert all(torch.equal(value, again[name]) for name, value in first.items())

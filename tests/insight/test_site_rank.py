@@ -95,7 +95,13 @@ def test_sites_of_other_sizes_do_not_raise_the_level(smaller):
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(
-    ("of_sources", "of_new"), [((40, 1), (4, 10)), ((4, 10), (40, 1)), ((10, 4), (5, 8))], ids=["few", "many", "fewer"]
+    ("of_sources", "of_new"),
+    [
+        ((40, 1), (4, 10)),
+        pytest.param((4, 10), (40, 1), marks=pytest.mark.slow),
+        pytest.param((10, 4), (5, 8), marks=pytest.mark.slow),
+    ],
+    ids=["few", "many", "fewer"],
 )
 def test_sites_with_other_numbers_of_rows_per_patient_do_not_raise_the_level(of_sources, of_new):
     generator, found, repeats = torch.Generator().manual_seed(5), 0, 150
