@@ -64,7 +64,7 @@ class Gated(NetworkEstimator):
     ) -> ShiftScore:
         """How unlike the rows of training these are together: ``score``, ``rank``, ``p_value``, ``novelty``...
 
-        Held against ``reference_``, the rows that were kept of training. ``groups`` name what each new row belongs to
+        Compared with ``reference_``, the rows that were kept of training. ``groups`` name what each new row belongs to
         (a patient): rows of a group are permuted together.
         """
         return shift_score(self, X, groups=groups, permutations=permutations, seed=seed)

@@ -56,7 +56,7 @@ def features_of_run(
     Parameters
     ----------
     run
-        The folder of a run, or the first letters of it.
+        The folder of a run, or the first characters of its name.
     data
         Rows to look at instead, read as the run reads new data: all rows of a file.
     data_dir
@@ -92,7 +92,7 @@ def features_of_run(
 
 @torch.no_grad()
 def body_features(model: Model, rows: DomainDataset | NewData, *, device: str = "cpu") -> NDArray[np.float32]:
-    """What the body of a model makes of every row, in order; with gated norms, as its gates have them."""
+    """The features of every row, in order; gated norms follow the gates of the model."""
     method, on = model.method, torch.device(device)
     if not isinstance(method.backbone, Backbone):
         raise DataError(

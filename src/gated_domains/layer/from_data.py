@@ -302,7 +302,7 @@ class FitsData(nn.Module):
         return self.num_bases
 
     def _begin_anew(self) -> None:
-        """Forget what hung on the bases before."""
+        """Forget what depended on the old bases."""
 
     def _rescale_rounds(self, factor: float) -> None:
         """Keep what depends on the scale of features in step with features that are ``factor`` times as far apart."""

@@ -53,7 +53,7 @@ class Method(nn.Module, ABC):
     sampling: ClassVar[Sampling] = "plain"
     #: Whether what it says of a row hangs on the rows beside it; those are then all of the same domain.
     batchwise: bool = False
-    #: Of about how many rows such a batch is; None: up to 1,024.
+    #: Rows per such batch, approximately; None: up to 1,024.
     support_rows: int | None = None
     #: How many rows it is given at a time, in order, where what it says of a row hangs on those before it.
     in_steps: int | None = None

@@ -30,7 +30,7 @@ def predict_rows(method: Method, samples: Samples, rows: Rows, *, fabric: Fabric
 
     Where a method is ``batchwise``, each batch is of rows of one domain, put together by chance but always alike: files
     are often sorted by class, and the statistics of a batch should be those of the domain. It then has about as many
-    rows as the method's ``support_rows``. Rows whose domains nobody knows are all of one. Where it goes ``in_steps``,
+    rows as the method's ``support_rows``. Rows without a known domain count as one domain. Where it goes ``in_steps``,
     rows come in order, so many at a time.
     """
     if method.batchwise:

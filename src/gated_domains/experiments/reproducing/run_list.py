@@ -94,5 +94,6 @@ def _result(job: Job, line: Mapping[str, str], path: str | os.PathLike[str]) -> 
             uses_domains=False,
         )
     except ValueError as error:
-        raise DataError(f"{path}: the line of {job.row}, {job.column}, seed {job.recipe.seed}: {error}") from error
+        where = f"{path}: the line of {job.row}, {job.column}, seed {job.recipe.seed}"
+        raise DataError(f"{where}: {error}; correct the line, or delete it to run it again") from error
     return result.as_json()
