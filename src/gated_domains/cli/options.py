@@ -110,6 +110,12 @@ _TRAINING: dict[str, Any] = {
         int, "Evaluations of the validation loss per epoch for SWAD; 4 by default.", _TRAINING_PANEL
     ),
     "mixstyle": _option(float, "Mix styles in a batch with this probability, 0.5 say.", _TRAINING_PANEL),
+    "fourier_mix": _option(
+        float, "Mix the amplitude spectrum of an image with another's, with this probability, 0.9 say.", _TRAINING_PANEL
+    ),
+    "consistency": _option(
+        float, "Weight of a loss that makes predictions agree on plain and mixed images, 1 say.", _TRAINING_PANEL
+    ),
     "class_weights": _option(bool, "Give every class the same say.", _TRAINING_PANEL),
     "sampling": _option(
         str,

@@ -8,11 +8,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int64, Shaped
+from jaxtyping import Float, Int64, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -39,9 +41,18 @@ class DomainBatch:
     domains: Int64[Tensor, "batch"] | None
     blocks: int | None = None
     """Into how many blocks of one size it falls, the rows of each of one domain; None where it falls into none."""
+    soft_targets: Float[Tensor, "batch outputs"] | None = None
+    """What a teacher predicts, as ``Prediction.output`` has it; None where there is no teacher."""
+    soft_weight: Float[Tensor, ""] | None = None
+    """The weight of the loss against the soft targets."""
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """All fields, in the order that ``Method.forward`` takes."""
+        return (self.inputs, self.targets, self.domains, self.blocks, self.soft_targets, self.soft_weight)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> DomainBatch:
         """The batch on another device."""
@@ -60,10 +71,19 @@ class DomainBatch:
         if self.domains is None:
             return [self]
         if self.blocks is not None:
-            cut = [tensor.chunk(self.blocks) for tensor in (self.inputs, self.targets, self.domains)]
-            return [DomainBatch(inputs, targets, own, 1) for inputs, targets, own in zip(*cut, strict=True)]
+            return self.split(self.blocks, blocks=1)
         mine = (self.domains == domain for domain in self.domains.unique())
-        return [DomainBatch(self.inputs[own], self.targets[own], self.domains[own], 1) for own in mine]
+        return [replace(self.select(own), blocks=1) for own in mine]
+
+    def select(self, rows: Shaped[Tensor, " rows"]) -> DomainBatch:
+        """The rows at these indices, or where a mask is true."""
+        return self._each(lambda tensor: tensor[rows])
+
+    def split(self, count: int, *, blocks: int | None = None) -> list[DomainBatch]:
+        """The batch in ``count`` parts of nearly the same size, each of so many ``blocks``."""
+        edges = [len(self) * number // count for number in range(count + 1)]
+        spans = [slice(start, end) for start, end in pairwise(edges) if end > start]
+        return [replace(self._each(itemgetter(span)), blocks=blocks) for span in spans]
 
     def cut(self, count: int) -> list[DomainBatch]:
         """The batch in so many parts; blocks stay whole, but for that of a batch of one domain."""
@@ -74,13 +94,14 @@ class DomainBatch:
                 "choose groups_per_batch as a multiple of accumulate"
             )
         blocks = None if blocks is None else max(1, blocks // count)
-        inputs, targets = self.inputs.chunk(count), self.targets.chunk(count)
-        domains = [None] * len(inputs) if self.domains is None else self.domains.chunk(count)
-        return [DomainBatch(*part, blocks) for part in zip(inputs, targets, domains, strict=True)]
+        return self.split(count, blocks=blocks)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> DomainBatch:
         domains = None if self.domains is None else change(self.domains)
-        return DomainBatch(change(self.inputs), change(self.targets), domains, self.blocks)
+        soft = None if self.soft_targets is None else change(self.soft_targets)
+        return replace(
+            self, inputs=change(self.inputs), targets=change(self.targets), domains=domains, soft_targets=soft
+        )
 
 
 def place(

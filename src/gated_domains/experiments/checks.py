@@ -30,6 +30,11 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
         )
     if training.augment != "none" and kind not in MAPS:
         raise DataError(f"augment {training.augment} moves images, and these are {dataset.inputs.describe()}")
+    if training.fourier_mix is not None and kind not in MAPS:
+        raise DataError(
+            f"fourier_mix {training.fourier_mix:g} mixes the spectra of images, and these are "
+            f"{dataset.inputs.describe()}; leave fourier_mix out"
+        )
     if training.mixstyle is not None and kind in ("tokens", "graphs") and recipe.method.mode != "fine_tune":
         raise DataError(f"styles are mixed of images and of vectors, and these are {dataset.inputs.describe()}")
 

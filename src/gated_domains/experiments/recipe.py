@@ -40,7 +40,13 @@ Selection = Literal[
 ]
 MAPS = ("images", "bands")
 """Kinds of inputs that have height and width."""
-SWITCHES = {"ema": "EMA", "swad": "SWAD", "mixstyle": "MixStyle"}
+SWITCHES = {
+    "ema": "EMA",
+    "swad": "SWAD",
+    "mixstyle": "MixStyle",
+    "fourier_mix": "Fourier mixing",
+    "consistency": "consistency",
+}
 """Settings of a training that go with every method, and what they are called in a table."""
 _TRAINING = frozenset(TrainingSettings.model_fields)
 _NEVER = object()
@@ -55,6 +61,8 @@ _LATER_IN_TRAINING = {
         "accumulate",
         "checkpoint_activations",
         "augment",
+        "fourier_mix",
+        "consistency",
     )
 }
 _LATER_IN_METHODS = {
@@ -64,7 +72,7 @@ _LATER_IN_METHODS = {
     "lambda_l1": None,
     "lambda_orth": None,
 }
-_USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True}
+_USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True, "fourier_mix": 0.9, "consistency": 1.0}
 _FEW_ROWS = 3_000
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
 

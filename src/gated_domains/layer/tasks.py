@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from gated_domains.common.names import known_name
 from gated_domains.layer.precision import at_least_float32
+
+TEMPERATURE = 4.0
+"""At which predictions are compared with those of a teacher."""
 
 
 @runtime_checkable
@@ -41,6 +45,11 @@ class Task:
     def read(self, out: Predicted) -> Tensor:
         return out.prediction
 
+    def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
+        """How far predictions are from a teacher's, whose ``read`` outputs are ``soft``: the mean squared error."""
+        predicted = at_least_float32(out.prediction)
+        return F.mse_loss(predicted, soft.to(predicted))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
@@ -63,6 +72,16 @@ class MultiClass(Task):
     def read(self, out: Predicted) -> Tensor:
         return out.prediction.softmax(-1)
 
+    def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
+        """``T^2 KL(p_T || q_T)``: the teacher's probabilities p and these, q, both at temperature T = 4.
+
+        T^2 keeps gradients of the size that they have at temperature 1.
+        """
+        logits = at_least_float32(out.prediction)
+        target = _log(soft.to(logits)).div(TEMPERATURE).log_softmax(-1)
+        found = (logits / TEMPERATURE).log_softmax(-1)
+        return TEMPERATURE**2 * F.kl_div(found, target, reduction="batchmean", log_target=True)
+
 
 class MultiLabel(Task):
     """Several yes/no answers: logistic loss on each, a target of NaN meaning that the answer is not known."""
@@ -82,6 +101,17 @@ class MultiLabel(Task):
 
     def read(self, out: Predicted) -> Tensor:
         return out.prediction.sigmoid()
+
+    def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
+        """``T^2 KL(p_T || q_T)`` of every answer, on average, at temperature T = 4."""
+        logits = at_least_float32(out.prediction)
+        soft = soft.to(logits).reshape(logits.shape)
+        teacher = (_log(soft) - _log(1 - soft)) / TEMPERATURE
+        found = logits / TEMPERATURE
+        yes, no = teacher.sigmoid(), (-teacher).sigmoid()
+        terms = yes * (F.logsigmoid(teacher) - F.logsigmoid(found))
+        terms = terms + no * (F.logsigmoid(-teacher) - F.logsigmoid(-found))
+        return TEMPERATURE**2 * terms.mean()
 
 
 class Binary(MultiLabel):
@@ -154,6 +184,10 @@ TASKS: dict[str, type[Task]] = {
     "regression": Regression,
     "probabilistic_regression": ProbabilisticRegression,
 }
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
 
 
 def as_task(task: str | Task) -> Task:

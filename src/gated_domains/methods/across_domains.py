@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.sampling import Sampling
+from gated_domains.layer.prediction import Logits
 from gated_domains.layer.tasks import Task
 from gated_domains.methods.by_domain import DomainMeans, domain_means, domains_of
 from gated_domains.methods.erm import ERM
@@ -36,7 +37,6 @@ class AcrossDomains(ERM):
         source_domains(problem, cls)
         return cls(Backbone(problem.make_body()), problem.outputs, problem.task, settings, rows=problem.domains)
 
-    def risks(self, batch: DomainBatch) -> DomainMeans:
+    def risks(self, out: Logits, batch: DomainBatch) -> DomainMeans:
         """The mean loss of each source domain in the batch."""
-        losses = self.task.losses(self.logits(batch.inputs), batch.targets)
-        return domain_means(losses, domains_of(batch), len(self.rows))
+        return domain_means(self.task.losses(out, batch.targets), domains_of(batch), len(self.rows))

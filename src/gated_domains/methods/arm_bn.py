@@ -17,7 +17,6 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.tasks import Task
 from gated_domains.methods.across_domains import AcrossDomains
-from gated_domains.methods.by_domain import domains_of
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.methods.method import Mode, Objective, Terms, total
 from gated_domains.methods.part_by_part import domain_parts, mean_terms
@@ -87,8 +86,7 @@ class ARMBN(AcrossDomains):
         if self.settings.support is None:
             return [part]
         count = max(1, len(part) // self.settings.support)
-        cut = [tensor.tensor_split(count) for tensor in (part.inputs, part.targets, domains_of(part))]
-        return [DomainBatch(inputs, targets, domains, 1) for inputs, targets, domains in zip(*cut, strict=True)]
+        return part.split(count, blocks=1)
 
     def predict(self, inputs: Tensor) -> Prediction:
         """What the method says of samples of one domain: in eval mode by their statistics, which are not kept."""

@@ -66,11 +66,12 @@ class CGD(AcrossDomains):
         self.register_buffer("adjusted", adjusted, persistent=False)
 
     def objective(self, batch: DomainBatch) -> Terms:
-        losses = self.task.losses(self.logits(batch.inputs), batch.targets)
+        out = self.logits(batch.inputs)
+        losses = self.task.losses(out, batch.targets)
         risks = domain_means(losses, domains_of(batch), len(self.rows))
         if self.training and torch.is_grad_enabled():
             self.weights.gain(self.settings.eta * self.gains(losses, risks, batch), risks.present)
-        return {"task": self.weights.weighed(risks)}
+        return {"task": self.weights.weighed(risks), **self.consistency(out, batch)}
 
     def gains(
         self, losses: Float[Tensor, " batch"], risks: DomainMeans, batch: DomainBatch

@@ -45,9 +45,11 @@ class CORAL(AcrossDomains):
     def objective(self, batch: DomainBatch) -> Terms:
         features = self.backbone(batch.inputs).features
         apart = moments_apart(features, *told_apart(batch, len(self.rows)))
+        out = self.of_features(features)
         return {
-            "task": self.task.loss(self.of_features(features), batch.targets),
+            "task": self.task.loss(out, batch.targets),
             "coral": self.settings.weight * apart,
+            **self.consistency(out, batch),
         }
 
 

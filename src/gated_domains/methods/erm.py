@@ -30,7 +30,8 @@ class Plain(Method):
         raise NotImplementedError
 
     def objective(self, batch: DomainBatch) -> Terms:
-        return {"task": self.task.loss(self.logits(batch.inputs), batch.targets)}
+        out = self.logits(batch.inputs)
+        return {"task": self.task.loss(out, batch.targets), **self.consistency(out, batch)}
 
     def predict(self, inputs: Tensor) -> Prediction:
         return Prediction(self.task.read(self.logits(inputs)))

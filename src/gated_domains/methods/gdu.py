@@ -173,7 +173,7 @@ class GDU(Method):
 
     def objective(self, batch: DomainBatch) -> Terms:
         out = self.evaluate(batch.inputs)
-        return {"task": self.task.loss(out, batch.targets), **self.penalties(out)}
+        return {"task": self.task.loss(out, batch.targets), **self.penalties(out), **self.consistency(out, batch)}
 
     def penalties(self, out: GatedOutput) -> Terms:
         """The weighted penalties of the layer; that on deviations is over those of gated norms too."""

@@ -88,7 +88,7 @@ class GroupGDU(GDU):
         terms = {"task": self._over_groups(losses, groups) if by_group else self._over_bases(losses, beta.detach())}
         if self.settings.supervise > 0:
             terms["supervision"] = self.settings.supervise * self._lesson(beta, groups)
-        return {**terms, **self.penalties(out)}
+        return {**terms, **self.penalties(out), **self.consistency(out, batch)}
 
     @property
     def groups_of_bases(self) -> Float[Tensor, "bases groups"]:

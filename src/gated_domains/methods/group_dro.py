@@ -52,7 +52,8 @@ class GroupDRO(AcrossDomains):
         self.register_buffer("adjustments", settings.adjustment / torch.tensor(rows).sqrt(), persistent=False)
 
     def objective(self, batch: DomainBatch) -> Terms:
-        risks = self.risks(batch)
+        out = self.logits(batch.inputs)
+        risks = self.risks(out, batch)
         if self.training:
             self.weights.gain(self.settings.eta * (risks.means.detach() + self.adjustments), risks.present)
-        return {"task": self.weights.weighed(risks)}
+        return {"task": self.weights.weighed(risks), **self.consistency(out, batch)}

@@ -57,7 +57,8 @@ class IRM(AcrossDomains):
         self.register_buffer("early", torch.tensor(float(settings.anneal_epochs > 0)))
 
     def objective(self, batch: DomainBatch) -> Terms:
-        losses, slopes = self.with_slopes(self.logits(batch.inputs), batch.targets)
+        out = self.logits(batch.inputs)
+        losses, slopes = self.with_slopes(out, batch.targets)
         found = domain_means(torch.stack([losses, slopes, slopes.square()], 1), *told_apart(batch, len(self.rows)))
         risks, slope, square = found.means.unbind(1)
         # sum_{i != j} s_i s_j = (sum s)^2 - sum s^2, and there are n (n - 1) pairs.
@@ -67,7 +68,8 @@ class IRM(AcrossDomains):
         early = self.early.to(penalty.dtype)
         weight = early + (1 - early) * self.settings.weight
         scale = weight.clamp_min(1)
-        return {"task": average(risks, found.present) / scale, "irm": weight / scale * penalty}
+        terms = {"task": average(risks, found.present) / scale, "irm": weight / scale * penalty}
+        return {**terms, **{name: term / scale for name, term in self.consistency(out, batch).items()}}
 
     def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not None:

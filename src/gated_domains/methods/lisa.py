@@ -87,7 +87,11 @@ class LISA(AcrossDomains):
             inputs, shares = cut_and_pasted(inputs, inputs[partners], shares)
             out = self.logits(inputs)
         own, other = (self.task.losses(out, wanted) for wanted in (targets, targets[partners]))
-        return {"task": torch.lerp(other, own, shares.to(own)).mean()}
+        terms = {"task": torch.lerp(other, own, shares.to(own)).mean()}
+        if batch.soft_targets is None:
+            return terms
+        # A teacher predicts samples as they are, so those are what its predictions are compared with.
+        return {**terms, **self.consistency(self.logits(batch.inputs), batch)}
 
     def per_rank(self) -> list[str]:
         return [*super().per_rank(), "partners that samples are mixed with"]

@@ -14,7 +14,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Sampling
 from gated_domains.layer.prediction import Prediction
-from gated_domains.layer.tasks import Task
+from gated_domains.layer.tasks import Predicted, Task
 from gated_domains.methods.problem import Problem
 from gated_domains.settings import Settings
 
@@ -84,10 +84,28 @@ class Method(nn.Module, ABC):
         """What the method says of these inputs."""
 
     def forward(
-        self, inputs: Tensor, targets: Tensor, domains: Tensor | None = None, blocks: int | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        domains: Tensor | None = None,
+        blocks: int | None = None,
+        soft_targets: Tensor | None = None,
+        soft_weight: Tensor | None = None,
     ) -> Terms:
         """The objective, called so because wrappers for several processes wrap ``forward``."""
-        return self.objective(DomainBatch(inputs, targets, domains, blocks))
+        terms = self.objective(DomainBatch(inputs, targets, domains, blocks, soft_targets, soft_weight))
+        if soft_targets is not None and "consistency" not in terms:
+            raise DataError(
+                f"the objective of {self.label} has no term for consistency; add **self.consistency(out, batch) to "
+                "what it returns, or leave consistency out"
+            )
+        return terms
+
+    def consistency(self, out: Predicted, batch: DomainBatch) -> Terms:
+        """The loss against the soft targets of a batch, to be added to an objective; nothing where there are none."""
+        if batch.soft_targets is None or batch.soft_weight is None:
+            return {}
+        return {"consistency": batch.soft_weight * self.task.divergence(out, batch.soft_targets)}
 
     def step(self, objective: Objective, batch: DomainBatch, optimizer: torch.optim.Optimizer) -> Terms:
         """One update. Call the ``objective`` handed in, never ``self``: else processes would not share gradients."""

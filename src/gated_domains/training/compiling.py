@@ -26,12 +26,10 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def compiled_objective(
-    method: Method, inputs: Tensor, targets: Tensor, domains: Tensor | None, blocks: int | None
-) -> Terms:
-    """The terms of the loss."""
+def compiled_objective(method: Method, *batch: Tensor | int | None) -> Terms:
+    """The terms of the loss, for the parts of a batch in the order that ``Method.forward`` takes."""
     with torch._dynamo.config.patch(_SETTINGS):
-        return cast(Terms, _compiled(BACKEND)(method, inputs, targets, domains, blocks))
+        return cast(Terms, _compiled(BACKEND)(method, *batch))
 
 
 @cache
@@ -39,5 +37,5 @@ def _compiled(backend: Any) -> Any:
     return torch.compile(_objective, dynamic=False, backend=backend)
 
 
-def _objective(method: Method, inputs: Tensor, targets: Tensor, domains: Tensor | None, blocks: int | None) -> Any:
-    return method(inputs, targets, domains, blocks)
+def _objective(method: Method, *batch: Any) -> Any:
+    return method(*batch)

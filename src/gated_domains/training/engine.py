@@ -120,7 +120,7 @@ class WrappedObjective:
         if self.compiled is not None:
             try:
                 with self.fabric.autocast():
-                    return compiled_objective(self.compiled, batch.inputs, batch.targets, batch.domains, batch.blocks)
+                    return compiled_objective(self.compiled, *batch.fields)
             except CompileError as error:
                 self.compiled, said = None, " ".join(str(error).split())[:_SAID]
                 warnings.warn(
@@ -128,7 +128,7 @@ class WrappedObjective:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        return cast(Terms, self.module(batch.inputs, batch.targets, batch.domains, batch.blocks))
+        return cast(Terms, self.module(*batch.fields))
 
     def backward(self, loss: Tensor) -> None:
         self.fabric.backward(loss)

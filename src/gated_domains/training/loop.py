@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.bodies import Body
 from gated_domains.backbones.finding import evaluating, unmoved_buffers
 from gated_domains.data.batches import DomainBatch
@@ -35,8 +36,10 @@ from gated_domains.training.checkpoints import (
     save_checkpoint,
     set_rng_state,
 )
+from gated_domains.training.consistency import TEACHER_DECAY, Consistency
 from gated_domains.training.ema import EMA
 from gated_domains.training.engine import WrappedObjective, as_computed
+from gated_domains.training.fourier import FourierMix
 from gated_domains.training.graphs import GraphedStep, Step
 from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, looks
 from gated_domains.training.mixing import Mixing, start_mixing
@@ -112,6 +115,9 @@ class Training:
         self.swad = SWAD() if settings.swad else None
         self.averages = self.ema or self.swad
         self.mixing = self._mixing()
+        self.fourier = self._fourier()
+        self.teacher: EMA | None = None  # where the weights it averages are not those that are kept
+        self.consistency = self._consistency()
         self.advance: Step = self._advance
         recordable = settings.optimizer != "sgd" and fabric.world_size == 1 and self.static
         if self.device.type == "cuda" and recordable:
@@ -169,7 +175,10 @@ class Training:
         """Let the method look at its training inputs anew; an epoch that was cut goes on without."""
         if self.place.batch == 0:
             self.method.train()
-            with nullcontext() if self.averages is None else self.averages.restarting(self.method):
+            with ExitStack() as averages:
+                for average in (self.averages, self.teacher):
+                    if average is not None:
+                        averages.enter_context(average.restarting(self.method))
                 self.method.renew(self._looks, epoch=self.place.epoch, optimizer=self.optimizer)
             self.watch = FiniteWatch(self.device)
         self.method.train()
@@ -192,7 +201,7 @@ class Training:
 
     def _renew_norms(self) -> None:
         """Recompute the running statistics of batch norms, then what gates take from the data."""
-        renew_norms(self.method, self._looks, around=self.fabric.autocast)
+        renew_norms(self.method, self._trained_on, around=self.fabric.autocast)
         from_first(self.fabric, self.method.buffers())
         self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
 
@@ -227,9 +236,12 @@ class Training:
         set_rate(self.optimizer, rate_at(place.step, self.steps, self.settings, drops=place.drops))
         if self.settings.augment != "none" and batch.inputs.ndim == _IMAGES:  # features of a frozen body stay as taken
             batch = augmented(batch, self.settings.augment)
+        if self.consistency is not None:
+            self.consistency.begin_step(place.step, self.steps)
         terms = self.advance(batch)
-        if self.averages is not None:
-            self.averages.update(self.method)
+        for average in (self.averages, self.teacher):
+            if average is not None:
+                average.update(self.method)
         for name, term in terms.items():
             value = term.detach().to(torch.float64, copy=True)  # a recorded step writes the next one in its place
             place.sums[name] = place.sums[name] + value if name in place.sums else value
@@ -247,6 +259,10 @@ class Training:
 
     def _advance(self, batch: DomainBatch) -> Terms:
         """One update of the weights."""
+        if self.fourier is not None:
+            mixed = self.fourier(batch)
+            views = self.consistency
+            batch = mixed if views is None else views.both_views(batch, mixed, self.fabric.autocast)
         if self.mixing is not None:
             return self.mixing.step(self.method, self.objective, batch, self.stepper)
         if self.settings.accumulate > 1:
@@ -393,6 +409,23 @@ class Training:
             fabric=self.fabric,
         )
 
+    def _fourier(self) -> FourierMix | None:
+        """Mixing of images; features of a frozen body stay as they are."""
+        backbone, probability = self.method.backbone, self.settings.fourier_mix
+        if probability is None or not isinstance(backbone, Backbone) or len(backbone.body.shape) != _IMAGES - 1:
+            return None
+        return FourierMix(probability, black=self.material.samples.encoding.black)
+
+    def _consistency(self) -> Consistency | None:
+        weight = self.settings.consistency
+        if weight is None or self.fourier is None:
+            return None
+        if self.ema is None:
+            self.teacher = EMA(self.method, decay=TEACHER_DECAY)
+        average = self.ema or self.teacher
+        assert average is not None
+        return Consistency(self.method, average, weight=weight, device=self.device)
+
     def _sampler(self, groups: Rows | None) -> Sampler:
         settings = self.settings
         whole = sampler_for(
@@ -409,6 +442,16 @@ class Training:
 
     def _looks(self) -> Iterator[Tensor]:
         return (as_computed(inputs, self.fabric) for inputs in looks(self.material, self.seed, large=self.large))
+
+    def _trained_on(self) -> Iterator[Tensor]:
+        """The same inputs as training has them, where it mixes images; the training's own random numbers stay."""
+        if self.fourier is None:
+            yield from self._looks()
+            return
+        generator = torch.Generator(self.device).manual_seed(self.seed)
+        for images in self._looks():
+            mixed = self.fourier.mix(images, generator)
+            yield mixed if self.consistency is None else torch.cat([images, mixed])
 
     def measured(self) -> Tensor:
         """Validation inputs that curves of gates are drawn from."""
@@ -447,6 +490,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
             "ema": None if self.ema is None else self.ema.state(),
+            "teacher": None if self.teacher is None else self.teacher.state(),
             "swad": None if self.swad is None else self.swad.state(),
             "selector": self.selector.state(),
             "best": self.best,
@@ -475,6 +519,8 @@ class Training:
             lay_out_state(self.optimizer)
             if self.ema is not None:
                 self.ema.load_state(state["ema"])
+            if self.teacher is not None:
+                self.teacher.load_state(state["teacher"])
             if self.swad is not None:
                 self.swad.load_state(state["swad"], self.device)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
@@ -504,7 +550,10 @@ class Training:
         if self.swad is not None or scores is None:
             evidence = self.evidence()
             scores = evidence.scores
-        notes = () if self.mixing is None else self.mixing.notes(self.fabric.world_size)
+        world = self.fabric.world_size
+        notes = () if self.mixing is None else self.mixing.notes(world)
+        if self.fourier is not None and world > 1:
+            notes = (*notes, f"with {world} processes, images are mixed within each process's share of a batch")
         return Outcome(
             best_epoch=0 if best is None else best,
             epochs=self.place.epoch,

@@ -17,19 +17,21 @@ ANNEALING = ("cosine", "linear")
 class TrainingSettings(Settings):
     """``patience`` epochs without a better validation score end a training, None: never.
 
-    ``schedule`` "cosine" and "linear" take the learning rate to 0 over all epochs, so they take no patience: a training
-    that stopped early would never anneal. "step" multiplies it by ``decay`` after every epoch, "plateau" after
-    ``drop_after`` epochs without a better validation score. Before, it rises from 0 over ``warmup`` epochs.
+    ``schedule`` "cosine" and "linear" take the learning rate to 0 over all epochs, so they take no patience: a
+    training that stopped early would never anneal. "step" multiplies it by ``decay`` after every epoch, "plateau"
+    after ``drop_after`` epochs without a better validation score. Before, it rises from 0 over ``warmup`` epochs.
     ``accumulate`` cuts a batch into so many parts whose gradients are added up: less memory for the same update
     (penalties, and means over known labels, are then of each part). ``checkpoint_activations`` computes those of a
     large body twice rather than keep them. ``augment`` mirrors images ("flips"), or turns them by right angles too
-    ("turns"). ``weight_decay`` is for all weights. Switches that go with every
-    method: ``ema`` is the decay of a moving average of the weights, ``swad`` averages them over the flat valley of the
-    validation loss, which is evaluated ``swad_segments`` times an epoch, ``mixstyle`` mixes styles in a batch with this
-    probability. ``sampling`` "auto" is what the method asks for. A batch of "groups" has ``groups_per_batch`` domains,
-    more where they are too small to fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what stands
-    for the domains in training: metadata columns, ``domain``, ``class``; nothing: the domains. With ``plateau_on``
-    "loss", the schedule "plateau" waits for a lower validation loss instead of a better score.
+    ("turns"). ``weight_decay`` is for all weights. Switches that go with every method: ``ema`` is the decay of a
+    moving average of the weights, ``swad`` averages them over the flat valley of the validation loss, which is
+    evaluated ``swad_segments`` times an epoch, ``mixstyle`` mixes styles in a batch with this probability,
+    ``fourier_mix`` mixes the amplitude spectra of images with this probability each, ``consistency`` is the weight
+    of a loss that makes predictions agree on images as they are and mixed. ``sampling`` "auto" is what the method
+    asks for. A batch of "groups" has ``groups_per_batch`` domains, more where they are too small to fill it, unless
+    ``repeat_rows`` allows rows twice. ``group_by`` names what stands for the domains in training: metadata columns,
+    ``domain``, ``class``; nothing: the domains. With ``plateau_on`` "loss", the schedule "plateau" waits for a
+    lower validation loss instead of a better score.
     """
 
     epochs: int = Field(default=30, ge=1)
@@ -51,6 +53,8 @@ class TrainingSettings(Settings):
     swad: bool = False
     swad_segments: int = Field(default=4, ge=1)
     mixstyle: float | None = Field(default=None, gt=0, le=1)
+    fourier_mix: float | None = Field(default=None, gt=0, le=1)
+    consistency: float | None = Field(default=None, gt=0)
     class_weights: bool = False
     sampling: Literal["auto", "plain", "balanced", "groups", "single"] = "auto"
     group_by: tuple[str, ...] = ()
@@ -66,6 +70,11 @@ class TrainingSettings(Settings):
             raise ValueError(
                 f"patience {self.patience} may stop a training before the schedule {self.schedule} has taken the "
                 "learning rate to 0; choose the schedule constant, step or plateau, or leave patience out"
+            )
+        if self.consistency is not None and self.fourier_mix is None:
+            raise ValueError(
+                f"consistency {self.consistency:g} compares images as they are with mixed ones, and nothing mixes "
+                "them; set fourier_mix too, 0.9 say"
             )
         if self.warmup >= self.epochs and self.warmup > 0:
             raise ValueError(f"warmup of {self.warmup:g} epochs leaves none of {self.epochs}; choose fewer")

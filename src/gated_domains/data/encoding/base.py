@@ -32,6 +32,11 @@ class Encoding(ABC):
         """What a body must know besides the shape, as plain JSON: of tokens, how many different ones there are."""
         return {}
 
+    @property
+    def black(self) -> float | None:
+        """The number that stands for a black pixel, where there is one for all images and channels."""
+        return None
+
     def prepare(self, inputs: Inputs) -> Inputs:
         """Samples in the form that is kept in memory: by default as they are."""
         return inputs
@@ -65,6 +70,10 @@ class ImageEncoding(Encoding):
     @property
     def about(self) -> dict[str, Any]:
         return {"standardised": True} if self.standardise else {}
+
+    @property
+    def black(self) -> float | None:
+        return None if self.standardise else -1.0
 
     def tensor(self, raw: Tensor) -> Tensor:
         values = raw.permute(0, 3, 1, 2).float()
