@@ -366,6 +366,8 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("training", "swad"): True,
     ("training", "swad_segments"): 2,
     ("training", "mixstyle"): 0.5,
+    ("training", "fourier_mix"): 0.5,
+    ("training", "consistency"): 2.0,
     ("training", "group_by"): ["class"],
     ("training", "groups_per_batch"): 2,
     ("training", "class_weights"): True,
@@ -416,10 +418,11 @@ def test_every_entry_but_where_the_data_lie_is_part_of_what_makes_a_run():
     written = {path for path in leaves(base.plain()) if path[0] != "data"}
     assert written - BY_DIGEST - {("training", "repeat_rows")} == set(OTHER_VALUES)  # a new one must be thought of
     hashes = {(): run_hash(base.identity())}
-    # Patience is refused with the schedule of the others.
-    waiting = base.but(training=base.training.model_copy(update={"patience": OTHER_VALUES["training", "patience"]}))
     for path, value in OTHER_VALUES.items():
-        changed = parse_recipe(with_entry(path, value), where="") if path[-1] != "patience" else waiting
+        if path[-1] in ("patience", "consistency"):  # refused with the schedule of the others, or alone
+            changed = base.but(training=base.training.model_copy(update={path[-1]: value}))
+        else:
+            changed = parse_recipe(with_entry(path, value), where="")
         hashes[path] = run_hash(changed.identity())
     assert len(set(hashes.values())) == len(OTHER_VALUES) + 1
 

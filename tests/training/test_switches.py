@@ -34,6 +34,11 @@ from small_trainings import Records, build, identical, material, pictures, train
 
 DATASETS = {"images": pictures, "vectors": vectors}
 SWITCHES: dict[str, dict[str, Any]] = {"mixstyle": {"mixstyle": 1.0}, "swad": {"swad": True}}
+OF_IMAGES: dict[str, dict[str, Any]] = {
+    "fourier_mix": {"fourier_mix": 1.0},
+    "consistency": {"fourier_mix": 1.0, "consistency": 1.0},
+}
+ALL_SWITCHES = {**SWITCHES, **OF_IMAGES}
 TRAINED = [
     (name, mode, kind)
     for name in METHODS
@@ -41,7 +46,12 @@ TRAINED = [
     for mode in METHODS[name].modes
     for kind in DATASETS
 ]
-every_trained = pytest.mark.parametrize(("name", "mode", "kind"), TRAINED)
+SWITCHED = [(*trained, switch) for trained in TRAINED for switch in SWITCHES] + [
+    (name, mode, kind, switch)
+    for name, mode, kind in TRAINED
+    for switch in OF_IMAGES
+    if (mode, kind) == ("end_to_end", "images")
+]
 every_switch = pytest.mark.parametrize("switch", SWITCHES)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -89,11 +99,10 @@ class Cut:
 # -- every method ----------------------------------------------------------------------------------------------------
 
 
-@every_switch
-@every_trained
+@pytest.mark.parametrize(("name", "mode", "kind", "switch"), SWITCHED)
 def test_it_trains_every_method_and_makes_a_difference(name, mode, kind, switch):
     method = build(name, data(kind).dataset, mode=mode)
-    outcome = train(method, data(kind), epochs=1, **SWITCHES[switch])
+    outcome = train(method, data(kind), epochs=1, **ALL_SWITCHES[switch])
     found, plain = weights(method), plainly_trained(name, mode, kind)
     assert outcome.epochs == 1
     assert all(torch.isfinite(value).all() for value in found.values())
@@ -104,15 +113,18 @@ def test_it_trains_every_method_and_makes_a_difference(name, mode, kind, switch)
     assert all(torch.equal(found[part], plain[part]) for part in frozen)
 
 
-@every_switch
 @pytest.mark.parametrize(
-    ("name", "mode", "kind"),
+    ("name", "mode", "kind", "switch"),
     [
-        ("erm", "end_to_end", "images"),
-        ("gdu", "end_to_end", "images"),  # whose norms are gated
-        ("gdu", "fine_tune", "vectors"),
-        ("fish", "end_to_end", "vectors"),  # whose steps go through a batch part by part
-        ("irm", "end_to_end", "vectors"),  # which counts its steps
+        (*trained, switch)
+        for trained in [
+            ("erm", "end_to_end", "images"),
+            ("gdu", "end_to_end", "images"),  # whose norms are gated
+            ("gdu", "fine_tune", "vectors"),
+            ("fish", "end_to_end", "vectors"),  # whose steps go through a batch part by part
+            ("irm", "end_to_end", "vectors"),  # which counts its steps
+        ]
+        for switch in (ALL_SWITCHES if trained[2] == "images" else SWITCHES)
     ],
 )
 def test_killed_in_the_middle_it_ends_as_if_it_had_never_been_cut(name, mode, kind, switch, tmp_path):
@@ -120,7 +132,7 @@ def test_killed_in_the_middle_it_ends_as_if_it_had_never_been_cut(name, mode, ki
         method = build(name, data(kind).dataset, mode=mode)
         torch.manual_seed(7)
         keeping = None if folder is None else Keeping(folder=folder, seconds=0.0)
-        return training(method, data(kind), epochs=2, keeping=keeping, watcher=watcher, **SWITCHES[switch])
+        return training(method, data(kind), epochs=2, keeping=keeping, watcher=watcher, **ALL_SWITCHES[switch])
 
     whole = attempt(None)
     whole.run()
@@ -244,12 +256,12 @@ def test_cached_features_are_mixed_and_the_body_is_untouched(tmp_path, monkeypat
     assert not identical(found[None], found[1.0])
 
 
-@every_switch
+@pytest.mark.parametrize("switch", ALL_SWITCHES)
 def test_it_trains_in_half_and_in_double_precision(switch):
     for precision in ("bf16", "64"):
-        for kind in DATASETS:
+        for kind in DATASETS if switch in SWITCHES else ("images",):
             method = build("gdu", data(kind).dataset)
-            train(method, data(kind), epochs=1, precision=precision, **SWITCHES[switch])
+            train(method, data(kind), epochs=1, precision=precision, **ALL_SWITCHES[switch])
             assert all(torch.isfinite(value).all() for value in weights(method).values())
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:  # torch is imported when a command begins to work, not when t
     from gated_domains.experiments.tuning import Tuning
     from gated_domains.reports import Comparison, RunResult
 
-_METHODS = "gdu,erm,linear"
-
 
 @takes_executor
 @takes_hardware
@@ -66,9 +64,12 @@ def compare(
         ),
     ] = "default",
     methods: Annotated[
-        str,
-        typer.Option(help="all, or names separated by commas; settings in brackets: gdu\\[num_bases=8,mixstyle=0.5]."),
-    ] = _METHODS,
+        str | None,
+        typer.Option(
+            help="all, or names separated by commas; settings in brackets: gdu\\[num_bases=8,mixstyle=0.5]. By default "
+            "gdu,erm,linear; on images also recommended and erm with Fourier mixing."
+        ),
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(help="Trainings of each method on each hold-out; 5 on small tables, else 2.", min=1),
@@ -151,7 +152,7 @@ def _compare(
     hardware: dict[str, Any],
     executing: dict[str, Any],
     hold_out: str,
-    methods: str,
+    methods: str | None,
     seeds: int | None,
     tune: int | None,
     tuner: str,
@@ -167,7 +168,7 @@ def _compare(
     """The comparison on one data set; None in all processes but the first."""
     from gated_domains.data.loading import load_data
     from gated_domains.data.splits import OFFICIAL, hold_outs
-    from gated_domains.experiments.comparing import default_seeds, every_method, plan, split_varies
+    from gated_domains.experiments.comparing import default_methods, default_seeds, every_method, plan, split_varies
     from gated_domains.experiments.executors import choose_executor
     from gated_domains.experiments.recipe import (
         DataSettings,
@@ -181,10 +182,11 @@ def _compare(
     from gated_domains.training.engine import Hardware
 
     trackers = check_trackers(track)
-    chosen = [] if methods.strip() == "all" else methods_written(methods)
+    chosen = [] if methods is None or methods.strip() == "all" else methods_written(methods)
     checked_body(body)
     loading = partial(load_data, what, reading, data_dir=data_dir, seed=data_seed)
     dataset = loading()
+    chosen = default_methods(dataset) if methods is None else chosen
     seeds = seeds or default_seeds(dataset)
     frame = checked_frame(
         protocol,

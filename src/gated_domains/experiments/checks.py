@@ -5,7 +5,7 @@ from __future__ import annotations
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import OFFICIAL, HoldOut
-from gated_domains.experiments.recipe import MAPS, Recipe
+from gated_domains.experiments.recipe import MAPS, PRESETS, Recipe
 from gated_domains.methods.method import Method
 
 
@@ -33,7 +33,7 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
     if training.fourier_mix is not None and kind not in MAPS:
         raise DataError(
             f"fourier_mix {training.fourier_mix:g} mixes the spectra of images, and these are "
-            f"{dataset.inputs.describe()}; leave fourier_mix out"
+            f"{dataset.inputs.describe()}; " + ("take gdu" if recipe.label in PRESETS else "leave fourier_mix out")
         )
     if training.mixstyle is not None and kind in ("tokens", "graphs") and recipe.method.mode != "fine_tune":
         raise DataError(f"styles are mixed of images and of vectors, and these are {dataset.inputs.describe()}")

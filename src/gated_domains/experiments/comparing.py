@@ -17,13 +17,21 @@ BASELINE = "erm"
 SMALL_ROWS = 5_000
 """Below, every seed draws its own train/validation split: the choice of rows matters as much as the initial weights."""
 _MANY_SEEDS, _FEW_SEEDS = 5, 2
-_SWITCHED = "erm[mixstyle=0.5],erm[ema=0.999],erm[swad=true],gdu[mixstyle=0.5]"
+MIXED_ERM = "erm[ema=0.995,fourier_mix=0.9]"
+"""Plain training with the mixing and the averaging of ``recommended``: what gates and consistency are compared with."""
+_SWITCHED = f"erm[mixstyle=0.5],erm[ema=0.999],erm[swad=true],gdu[mixstyle=0.5],{MIXED_ERM},recommended"
 
 
 def default_seeds(dataset: DomainDataset) -> int:
     """Five where a training takes about a second, on fewer than 5,000 rows of numbers or words; else two."""
     short = len(dataset) < SMALL_ROWS and dataset.inputs.kind not in (*MAPS, "graphs", "tokens")
     return _MANY_SEEDS if short else _FEW_SEEDS
+
+
+def default_methods(dataset: DomainDataset) -> list[MethodChoice]:
+    """GDU, plain training and a linear head; on images also Fourier mixing alone, and the recommended recipe."""
+    images = dataset.inputs.kind in MAPS
+    return methods_written(f"recommended,gdu,{MIXED_ERM},erm,linear" if images else "gdu,erm,linear")
 
 
 def split_varies(dataset: DomainDataset, split: HoldOut, frame: Frame) -> bool:

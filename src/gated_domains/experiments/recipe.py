@@ -48,6 +48,8 @@ SWITCHES = {
     "consistency": "consistency",
 }
 """Settings of a training that go with every method, and what they are called in a table."""
+PRESETS = {"recommended": "gdu[ema=0.995,fourier_mix=0.9,consistency=1]"}
+"""Names for a method with switches and settings; docs/results/what-helps.md has what each part is worth."""
 _TRAINING = frozenset(TrainingSettings.model_fields)
 _NEVER = object()
 _LATER: dict[str, Any] = {"pretrained": None, "shrunk": False, "backbone": None}
@@ -128,7 +130,10 @@ class MethodChoice(Settings):
 
     @property
     def label(self) -> str:
-        """What stands in a table: the method, its switches, how it is trained where that is not usual, what is set."""
+        """What stands in a table: the name of a preset, or the method, its switches, how it is trained, what is set."""
+        for name in PRESETS:
+            if self == choose_method(name):
+                return name
         default = plain(self.kind.settings_type())
         changed = [f"{name}={_short(value)}" for name, value in plain(self.settings).items() if value != default[name]]
         changed += [f"{name}={_short(value)}" for name, value in self.training.items() if name not in SWITCHES]
@@ -237,11 +242,15 @@ class Recipe(Frame):
 
 
 def choose_method(name: str, fields: Mapping[str, Any] | None = None, *, where: str = "") -> MethodChoice:
-    """A method by name with its settings; unknown names and settings are refused with the nearest known ones."""
-    if name not in METHODS:
-        raise DataError(f"{where + ': ' if where else ''}there is no method {name!r}{did_you_mean(name, METHODS)}")
-    kind = METHODS[name]
+    """A method or preset by name with its settings; unknown names are refused with the nearest known ones."""
     given = dict(fields or {})
+    if name in PRESETS:
+        name, _, inside = PRESETS[name].rstrip("]").partition("[")
+        given = {**_fields_written(inside, where), **given}
+    if name not in METHODS:
+        known = did_you_mean(name, [*METHODS, *PRESETS])
+        raise DataError(f"{where + ': ' if where else ''}there is no method {name!r}{known}")
+    kind = METHODS[name]
     mode = given.pop("mode", kind.modes[0])
     training = {name: given.pop(name) for name in list(given) if name in _TRAINING}
     if mode not in kind.modes:

@@ -8,11 +8,12 @@ Q. Xu et al. (2021), "A Fourier-based framework for domain generalization" (FACT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -20,6 +21,7 @@ from gated_domains.backbones.finding import unmoved_buffers
 from gated_domains.data.batches import DomainBatch
 from gated_domains.methods.method import Method
 from gated_domains.training.ema import EMA
+from gated_domains.training.engine import as_computed
 
 TEACHER_DECAY = 0.995
 """Of the teacher, where the training averages no weights itself."""
@@ -37,30 +39,28 @@ class Consistency:
         The average of its weights.
     weight
         The weight of the loss once the ramp is over.
-    device
-        Where the method runs.
+    fabric
+        What runs the training.
     """
 
-    def __init__(self, method: Method, teacher: EMA, *, weight: float, device: torch.device) -> None:
-        self.method, self.teacher, self.weight = method, teacher, weight
+    def __init__(self, method: Method, teacher: EMA, *, weight: float, fabric: Fabric) -> None:
+        self.method, self.teacher, self.weight, self.fabric = method, teacher, weight, fabric
         # On the device and changed in place, for a recorded step reads it there.
-        self._current = torch.zeros((), device=device)
+        self._current = torch.zeros((), device=fabric.device)
 
     def begin_step(self, step: int, steps: int) -> None:
         """Set the weight for a step: it rises linearly over the first 30 % of all steps."""
         self._current.fill_(self.weight * min(1.0, step / max(1.0, _RAMP * steps)))
 
-    def both_views(
-        self, plain: DomainBatch, mixed: DomainBatch, autocast: Callable[[], AbstractContextManager[object]]
-    ) -> DomainBatch:
+    def both_views(self, plain: DomainBatch, mixed: DomainBatch) -> DomainBatch:
         """Each sample twice in a row, as it is and mixed; so blocks of one domain stay blocks."""
         rows = torch.arange(2 * len(plain), device=plain.inputs.device) // 2
         twice = replace(plain.select(rows), inputs=_alternating(plain.inputs, mixed.inputs))
         as_teacher = self.teacher.swapped(self.method), unmoved_buffers(self.method), without_dropout(self.method)
         with ExitStack() as stack:
-            for context in (torch.no_grad(), autocast(), *as_teacher):
+            for context in (torch.no_grad(), self.fabric.autocast(), *as_teacher):
                 stack.enter_context(context)
-            output = self.method.predict(twice.inputs).output
+            output = self.method.predict(as_computed(twice.inputs, self.fabric)).output
         of_other_view = output.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
         return replace(twice, soft_targets=of_other_view, soft_weight=self._current)
 

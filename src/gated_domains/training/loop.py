@@ -262,7 +262,7 @@ class Training:
         if self.fourier is not None:
             mixed = self.fourier(batch)
             views = self.consistency
-            batch = mixed if views is None else views.both_views(batch, mixed, self.fabric.autocast)
+            batch = mixed if views is None else views.both_views(batch, mixed)
         if self.mixing is not None:
             return self.mixing.step(self.method, self.objective, batch, self.stepper)
         if self.settings.accumulate > 1:
@@ -424,7 +424,7 @@ class Training:
             self.teacher = EMA(self.method, decay=TEACHER_DECAY)
         average = self.ema or self.teacher
         assert average is not None
-        return Consistency(self.method, average, weight=weight, device=self.device)
+        return Consistency(self.method, average, weight=weight, fabric=self.fabric)
 
     def _sampler(self, groups: Rows | None) -> Sampler:
         settings = self.settings

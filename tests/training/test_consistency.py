@@ -1,0 +1,140 @@
+"""Consistency between the two views of an image: whose gradient, which targets, how much, and after a resume."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+
+from gated_domains.data.batches import DomainBatch
+from gated_domains.data.errors import DataError
+from gated_domains.layer import GateWarning
+from gated_domains.layer.prediction import Logits
+from gated_domains.layer.tasks import Binary, MultiClass, MultiLabel, Regression
+from gated_domains.training.consistency import TEACHER_DECAY
+from gated_domains.training.settings import TrainingSettings
+from small_trainings import Records, build, material, pictures, training
+
+MIXED = {"fourier_mix": 1.0, "consistency": 2.0}
+
+
+def data():
+    return material(pictures(100), train=64, validation=30)
+
+
+def started(name: str = "erm", **settings):
+    run = training(build(name, data().dataset), data(), epochs=2, **{**MIXED, **settings})
+    run.method.train()
+    return run
+
+
+def plain_batch(run) -> DomainBatch:
+    return next(iter(run.material.samples.batches(run.sampler)))
+
+
+def both(run) -> tuple[DomainBatch, DomainBatch]:
+    plain = plain_batch(run)
+    mixed = run.fourier(plain)
+    return mixed, run.consistency.both_views(plain, mixed)
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_each_sample_is_there_twice_and_has_the_teachers_prediction_for_its_other_view(ema):
+    run = started(ema=ema)
+    average = run.ema or run.teacher
+    assert average.decay == (ema or TEACHER_DECAY)
+    for value in average.averages.values():
+        value.add_(0.1)  # a teacher that is not the method itself
+    weights = {name: p.detach().clone() for name, p in run.method.named_parameters()}
+    plain = plain_batch(run)
+    mixed, twice = both(run)
+    assert torch.equal(twice.inputs[0::2], plain.inputs)
+    assert torch.equal(twice.inputs[1::2], mixed.inputs)
+    assert torch.equal(twice.targets, plain.targets.repeat_interleave(2))
+    with torch.no_grad(), average.swapped(run.method):
+        wanted = run.method.predict(twice.inputs).output
+    assert torch.allclose(twice.soft_targets[0::2], wanted[1::2])
+    assert torch.allclose(twice.soft_targets[1::2], wanted[0::2])
+    assert not twice.soft_targets.requires_grad
+    assert all(torch.equal(p, weights[name]) for name, p in run.method.named_parameters())
+
+
+def test_the_teacher_moves_no_running_statistics_and_drops_nothing_out():
+    run = started()
+    run.method.backbone.body.add_module("noise", torch.nn.Dropout(0.5))
+    run.method.train()
+    before = {name: buffer.clone() for name, buffer in run.method.named_buffers()}
+    both(run)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in run.method.named_buffers())
+    assert run.method.backbone.body.noise.training
+
+
+def test_no_gradient_reaches_the_teacher():
+    run = started()
+    run.consistency.begin_step(1_000, 10)
+    _, twice = both(run)
+    sum(run.method.objective(twice).values()).backward()
+    assert all(not average.requires_grad and average.grad is None for average in run.teacher.averages.values())
+
+
+def test_the_weight_rises_over_the_first_30_percent_of_steps():
+    run = started()
+    found = []
+    for step in (0, 15, 30, 100):
+        run.consistency.begin_step(step, 100)
+        found.append(both(run)[1].soft_weight.item())
+    assert found == pytest.approx([0.0, 1.0, 2.0, 2.0])
+
+
+def test_the_loss_is_the_divergence_at_temperature_4():
+    logits, teacher = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    found = MultiClass().divergence(Logits(logits), teacher.softmax(-1))
+    wanted = 0.0
+    for student, wise in zip(logits, teacher, strict=True):
+        p, q = (wise / 4).softmax(-1), (student / 4).softmax(-1)
+        wanted += 16 * (p * (p / q).log()).sum().item() / 5
+    assert found.item() == pytest.approx(wanted)
+    assert MultiClass().divergence(Logits(teacher), teacher.softmax(-1)).item() == pytest.approx(0, abs=1e-9)
+    yes, wise = torch.randn(5, 2, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)
+    pairs = [torch.stack([torch.zeros_like(part), part], -1) for part in (yes, wise)]
+    of_pairs = [
+        MultiClass().divergence(Logits(pairs[0][:, label]), pairs[1][:, label].softmax(-1)).item() for label in (0, 1)
+    ]
+    assert MultiLabel().divergence(Logits(yes), wise.sigmoid()).item() == pytest.approx(sum(of_pairs) / 2)
+    assert Binary().divergence(Logits(yes[:, :1]), wise[:, :1].sigmoid()).item() == pytest.approx(of_pairs[0])
+    assert Regression().divergence(Logits(yes), wise).item() == pytest.approx(F.mse_loss(yes, wise).item())
+
+
+def test_the_curves_of_a_training_show_it():
+    journal = Records()
+    run = training(build("erm", data().dataset), data(), epochs=2, journal=journal, **MIXED)
+    run.run()
+    assert [record["train"]["consistency"] > 0 for record in journal] == [True, True]
+
+
+def test_a_method_whose_objective_lacks_the_term_is_told_what_to_add(monkeypatch):
+    run = started()
+    monkeypatch.setattr(run.method, "consistency", lambda out, batch: {})
+    with pytest.raises(DataError, match=r"add \*\*self\.consistency\(out, batch\)"):
+        run.method(*both(run)[1].fields)
+
+
+def test_it_needs_mixed_images():
+    with pytest.raises(ValidationError, match="set fourier_mix too"):
+        TrainingSettings(consistency=1.0)
+
+
+def test_features_of_a_frozen_body_are_left_as_they_are():
+    from gated_domains.training.fine_tuning import on_cached_features
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GateWarning)
+        method = build("gdu", data().dataset, mode="fine_tune")
+        with on_cached_features(method, data(), key="k", seed=0) as cached:
+            run = training(method, cached, epochs=1, **MIXED)
+            assert run.fourier is None
+            assert run.consistency is None
+            run.run()

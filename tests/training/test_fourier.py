@@ -1,0 +1,130 @@
+"""Fourier mixing against a loop from the formula, and what it promises of the images that it makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gated_domains.data.batches import DomainBatch
+from gated_domains.data.errors import DataError
+from gated_domains.training.fourier import FourierMix, mix_amplitudes
+
+
+def images(rows: int = 4, channels: int = 3, height: int = 8, width: int = 8, seed: int = 0) -> torch.Tensor:
+    return torch.rand(rows, channels, height, width, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def batch(rows: int = 32) -> DomainBatch:
+    return DomainBatch(images(rows), torch.arange(rows) % 3, torch.arange(rows) % 2)
+
+
+def slow_mix(pixels: np.ndarray, partners: list[int], shares: list[float], black: float) -> np.ndarray:
+    """The formula, one image and one channel at a time, with whole spectra."""
+    found = np.empty_like(pixels)
+    for i, (k, share) in enumerate(zip(partners, shares, strict=True)):
+        for channel in range(pixels.shape[1]):
+            own = np.fft.fft2(pixels[i, channel] - black)
+            other = np.fft.fft2(pixels[k, channel] - black)
+            amplitude = (1 - share) * np.abs(own) + share * np.abs(other)
+            found[i, channel] = np.fft.ifft2(amplitude * np.exp(1j * np.angle(own))).real + black
+    return found
+
+
+@given(
+    rows=st.integers(1, 4),
+    channels=st.integers(1, 5),
+    height=st.integers(1, 9),
+    width=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=25, deadline=None)
+def test_it_is_the_formula_for_images_of_any_size_and_number_of_channels(rows, channels, height, width, seed):
+    x = images(rows, channels, height, width, seed).double()
+    draw = np.random.default_rng(seed)
+    partners, shares = draw.integers(rows, size=rows).tolist(), draw.random(rows).tolist()
+    found = mix_amplitudes(x, torch.tensor(partners), torch.tensor(shares, dtype=torch.float64), black=-1.0)
+    np.testing.assert_allclose(found.numpy(), slow_mix(x.numpy(), partners, shares, -1.0), atol=1e-9)
+
+
+def test_the_phase_is_kept_and_the_amplitude_lies_between_the_two():
+    x, shares = images(), torch.tensor([0.1, 0.5, 0.9, 1.0])
+    partners = torch.tensor([1, 2, 3, 0])
+    before, after = (torch.fft.fft2(part + 1) for part in (x, mix_amplitudes(x, partners, shares, black=-1.0)))
+    seen = (before.abs() > 1e-3) & (after.abs() > 1e-3)
+    assert seen.float().mean() > 0.9
+    turned = torch.angle(after * before.conj())
+    assert turned[seen].abs().max() < 1e-2
+    own, other = before.abs(), before.abs()[partners]
+    assert (after.abs() <= torch.maximum(own, other) + 1e-3).all()
+    assert (after.abs() >= torch.minimum(own, other) - 1e-3).all()
+
+
+def test_the_mean_of_a_channel_lies_between_those_of_the_two_images():
+    x, partners, shares = images(), torch.tensor([1, 2, 3, 0]), torch.tensor([0.2, 0.5, 0.8, 1.0])
+    means = x.mean((2, 3))
+    found = mix_amplitudes(x, partners, shares, black=-1.0).mean((2, 3))
+    wanted = torch.lerp(means, means[partners], shares.unsqueeze(1))
+    assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_without_a_value_for_black_it_is_the_minimum_of_each_channel():
+    x = images() * torch.tensor([1.0, 5.0, 0.1]).reshape(1, 3, 1, 1)
+    partners, shares = torch.tensor([1, 2, 3, 0]), torch.full((4,), 0.7)
+    found = mix_amplitudes(x, partners, shares)
+    for channel in range(3):
+        alone, black = x[:, channel : channel + 1], float(x[:, channel].min())
+        wanted = mix_amplitudes(alone, partners, shares, black=black)
+        assert torch.allclose(found[:, channel : channel + 1], wanted, atol=1e-5)
+
+
+def test_probability_0_and_share_0_change_nothing_and_targets_stay():
+    x = batch()
+    same = FourierMix(0.0, black=-1.0)(x)
+    assert torch.equal(same.inputs, x.inputs)
+    mixed = FourierMix(1.0, black=-1.0)(x)
+    assert not torch.equal(mixed.inputs, x.inputs)
+    assert mixed.targets is x.targets
+    assert mixed.domains is x.domains
+
+
+def test_about_as_many_images_are_mixed_as_the_probability_says():
+    x = batch(2_000)
+    torch.manual_seed(0)
+    mixed = FourierMix(0.3, black=-1.0)(x).inputs
+    share = (mixed != x.inputs).flatten(1).any(1).float().mean()
+    assert 0.26 < share < 0.34
+
+
+def test_the_same_seed_gives_the_same_batch_and_another_another():
+    def made(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return FourierMix(0.9, black=-1.0)(batch()).inputs
+
+    assert torch.equal(made(1), made(1))
+    assert not torch.equal(made(1), made(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_half_precision_is_mixed_in_float32_and_stays_finite(dtype):
+    x = images(16, height=32, width=32).to(dtype)
+    partners, shares = torch.arange(16).roll(1), torch.linspace(0, 1, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = mix_amplitudes(x, partners, shares, black=-1.0)
+    assert found.dtype == dtype
+    assert found.isfinite().all()
+    wanted = mix_amplitudes(x.float(), partners, shares, black=-1.0)
+    assert torch.allclose(found.float(), wanted, atol=2e-2)
+
+
+def test_a_black_image_stays_black_rather_than_getting_a_phase_from_nowhere():
+    x = torch.stack([torch.full((1, 4, 4), -1.0), images(1, 1, 4, 4)[0]])
+    found = mix_amplitudes(x, torch.tensor([1, 0]), torch.tensor([0.5, 0.5]), black=-1.0)
+    assert torch.allclose(found[0], x[0])
+
+
+def test_a_probability_above_1_is_refused():
+    with pytest.raises(DataError, match=r"probability.*0 to 1, got 1\.5"):
+        FourierMix(1.5)
