@@ -76,5 +76,5 @@ $(VENV)/ready: pyproject.toml
 $(EXTRAS_VENV)/ready: pyproject.toml
 	@echo "setting up $(EXTRAS_VENV) (a few minutes, once)"
 	$(PYTHON) -m venv $(EXTRAS_VENV)
-	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune,keras,track,onnx,lightning,hf,alarm]' timm tensorflow-cpu jax playwright
+	$(EXTRAS_VENV)/bin/python $(PIP_INSTALL) --editable '.[dev,wilds,ray,tune,keras,track,onnx,lightning,hf,alarm,lite]' timm tensorflow-cpu jax playwright
 	@touch $@

@@ -124,6 +124,7 @@ def test_the_bodies_that_are_large_and_those_whose_steps_no_graph_records_say_so
         "densenet121",
         "resnet50",
         "resnet18",
+        "efficientnet-lite0",
         "distilbert",
         "distilbert-classifier",
     }

@@ -11,7 +11,7 @@ import pytest
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features
+from gated_domains.data.inputs import Features, Images
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.checks import refuse_settings
 from gated_domains.experiments.recipe import Recipe, resolved
@@ -32,6 +32,17 @@ def tokens() -> DomainDataset:
     return replace(data, inputs=Tokens(np.asarray(data.inputs.values)))
 
 
+class Bands(Images):
+    """Images that say they are bands."""
+
+    kind = "bands"
+
+
+def bands() -> DomainDataset:
+    data = images()
+    return replace(data, inputs=Bands(np.asarray(data.inputs.values)))
+
+
 def refused(chosen: Recipe, dataset: DomainDataset) -> None:
     refuse_settings(chosen, dataset, hold_outs(dataset, [str(chosen.hold_out)])[0])
 
@@ -47,6 +58,7 @@ def refused(chosen: Recipe, dataset: DomainDataset) -> None:
             "a batch of 2 domains cannot be cut into 3 parts; choose groups_per_batch as a multiple of accumulate",
         ),
         ("erm", vectors(), {"augment": "flips"}, "augment flips moves images, and these are features, 4 numbers each"),
+        ("erm", bands(), {"augment": "photos"}, "photos changes the brightness of pixels, and these are standardised"),
         ("erm", tokens(), {"mixstyle": 0.5}, "styles are mixed of images and of vectors, and these are"),
     ],
 )  # fmt: skip
@@ -61,6 +73,7 @@ def test_a_training_that_cannot_be_is_refused(method, dataset, training, message
         ("erm", vectors(), {"accumulate": 4}),
         ("coral", vectors(), {"accumulate": 2, "groups_per_batch": 4, "sampling": "groups"}),
         ("erm", images(), {"augment": "turns"}),
+        ("erm", images(), {"augment": "photos"}),
         ("linear", images(), {"augment": "turns"}),  # for the network whose body is then frozen
         ("gdu", images(), {"augment": "flips", "mixstyle": 0.5}),
         ("linear", tokens(), {"mixstyle": 0.5}),  # of the features of its body

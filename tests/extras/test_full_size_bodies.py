@@ -22,6 +22,7 @@ CASES = {
     "resnet50 at 64": ("resnet50", "images", (3, 64, 64), 2048, 23_000_000),
     "resnet50 at 224": ("resnet50", "images", (3, 224, 224), 2048, 23_000_000),
     "resnet18 of 8 bands": ("resnet18", "bands", (8, 224, 224), 512, 11_000_000),
+    "efficientnet-lite0": ("efficientnet-lite0", "images", (3, 96, 96), 1280, 3_300_000),
     "distilbert": ("distilbert", "tokens", (32,), 768, 66_000_000),
     "distilbert with its pre-classifier": ("distilbert-classifier", "tokens", (32,), 768, 66_500_000),
     "gin": ("gin", "graphs", (400,), 300, 3_000_000),

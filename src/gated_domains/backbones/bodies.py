@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gated_domains.backbones.body import Body
+from gated_domains.backbones.efficientnet_lite import EfficientNetLite0
 from gated_domains.backbones.few_channels import FEW, FewChannels
 from gated_domains.backbones.gin import GIN
 from gated_domains.backbones.torchvision_bodies import DenseNet121, ResNet18, ResNet50
@@ -138,6 +139,7 @@ BODIES: dict[str, type[Body]] = {
     "densenet121": DenseNet121,
     "resnet50": ResNet50,
     "resnet18": ResNet18,
+    "efficientnet-lite0": EfficientNetLite0,
     "distilbert": DistilBERT,
     "distilbert-classifier": DistilBERTClassifier,
     "gin": GIN,

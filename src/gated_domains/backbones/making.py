@@ -7,7 +7,7 @@ from typing import Any
 
 from gated_domains.backbones.bodies import BODIES, Body
 from gated_domains.backbones.published_weights import Weights, find_weights, load_filters
-from gated_domains.backbones.torchvision_bodies import TorchvisionBody
+from gated_domains.backbones.torchvision_bodies import ImageNetBody
 from gated_domains.backbones.transformer import DistilBERT, load_published, published_architecture
 from gated_domains.data.errors import DataError, did_you_mean
 
@@ -17,11 +17,17 @@ _SHRUNK: dict[str, dict[str, Any]] = {
     "densenet121": {"blocks": (2, 2), "growth": 8, "stem": 16},
     "resnet50": {"blocks": (1, 1), "width": 16},
     "resnet18": {"blocks": (1, 1), "width": 32},
+    "efficientnet-lite0": {"stages": 3},
     "distilbert": _SMALL_DISTILBERT,
     "distilbert-classifier": _SMALL_DISTILBERT,
     "gin": {"layers": 2, "width": 64},
 }
-_DEPTH = {"densenet121": "2 dense blocks", "resnet50": "2 blocks", "resnet18": "2 blocks"}
+_DEPTH = {
+    "densenet121": "2 dense blocks",
+    "resnet50": "2 blocks",
+    "resnet18": "2 blocks",
+    "efficientnet-lite0": "3 stages",
+}
 
 
 def make_body(
@@ -51,7 +57,7 @@ def make_body(
         settings |= {key: about[key] for key in ("vocabulary", "pad") if key in about}
         if shrunk:
             settings["positions"] = max(settings["positions"], *shape)
-    if issubclass(kind, TorchvisionBody) and about.get("standardised"):
+    if issubclass(kind, ImageNetBody) and about.get("standardised"):
         settings["normalise"] = False
     made = kind(shape, **settings)
     if weights is not None:

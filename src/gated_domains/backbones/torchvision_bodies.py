@@ -15,16 +15,13 @@ from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError
 from gated_domains.torchvision_operators import let_torchvision_import
 
-# Of ImageNet's colours from 0 to 1: what published weights were trained with.
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-
-class TorchvisionBody(Body):
-    """A network of torchvision without its last layer, as ``network``, so that its weights have their usual names.
+class ImageNetBody(Body):
+    """A network for ImageNet without its last layer, as ``network``, so that its weights have their usual names.
 
     Images of three channels come as -1 to 1 and are normalised as ImageNet's were; those of any other number of
-    channels (bands), and with ``normalise=False`` all, are standardised already and are taken as they are. Weights
-    drawn at random are drawn as torchvision draws them.
+    channels (bands), and with ``normalise=False`` all, are standardised already and are taken as they are. Random
+    weights are initialised as the network's authors do.
     """
 
     takes = "images"
@@ -32,6 +29,9 @@ class TorchvisionBody(Body):
     #: The first convolution and the layer that is left out, by their names in the network.
     first: ClassVar[str]
     last: ClassVar[str]
+    #: Of the colours from 0 to 1 that the published weights were trained with.
+    mean: ClassVar[tuple[float, ...]] = (0.485, 0.456, 0.406)
+    std: ClassVar[tuple[float, ...]] = (0.229, 0.224, 0.225)
 
     shift: Tensor
     scale: Tensor
@@ -40,8 +40,8 @@ class TorchvisionBody(Body):
         super().__init__(shape)
         self.checkpoints = False
         self.normalise = normalise
-        colours = normalise and self.shape[0] == len(_MEAN)
-        mean, std = torch.tensor((_MEAN, _STD) if colours else ((0.5,), (0.5,))).reshape(2, -1, 1, 1)
+        colours = normalise and self.shape[0] == len(self.mean)
+        mean, std = torch.tensor((self.mean, self.std) if colours else ((0.5,), (0.5,))).reshape(2, -1, 1, 1)
         self.register_buffer("scale", 0.5 / std, persistent=False)
         self.register_buffer("shift", (0.5 - mean) / std, persistent=False)
 
@@ -65,7 +65,7 @@ class TorchvisionBody(Body):
 
     def _take(self, network: nn.Module) -> None:
         """Make the network this body's: with its channels, without its last layer."""
-        if self.shape[0] != len(_MEAN):
+        if self.shape[0] != len(self.mean):
             parent, _, name = self.first.rpartition(".")
             old = network.get_submodule(self.first)
             assert isinstance(old, nn.Conv2d)
@@ -74,7 +74,7 @@ class TorchvisionBody(Body):
         self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-class ResNet50(TorchvisionBody):
+class ResNet50(ImageNetBody):
     """ResNet-50 (He et al., 2016): bottlenecks 3, 4, 6 and 3 deep, 2048 features."""
 
     first, last = "conv1", "fc"
@@ -116,7 +116,7 @@ class ResNet18(ResNet50):
         super().__init__(shape, blocks=blocks, width=width, normalise=normalise)
 
 
-class DenseNet121(TorchvisionBody):
+class DenseNet121(ImageNetBody):
     """DenseNet-121 (Huang et al., 2017): dense blocks of 6, 12, 24 and 16 layers, 1024 features."""
 
     first, last = "features.conv0", "classifier"

@@ -81,8 +81,8 @@ def compare(
     body: Annotated[
         str,
         typer.Option(
-            help="small, digits, resnet18, resnet50, densenet121 (images), mlp, identity (vectors), "
-            "distilbert, distilbert-classifier (texts), gin (molecules); by the data."
+            help="small, digits, resnet18, resnet50, densenet121, efficientnet-lite0 (images), mlp, identity "
+            "(vectors), distilbert, distilbert-classifier (texts), gin (molecules); by the data."
         ),
     ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the runs and the table; runs/DATA by default.")] = None,

@@ -97,7 +97,11 @@ _TRAINING: dict[str, Any] = {
     "checkpoint_activations": _option(
         bool, "Compute the activations of a large network twice rather than keep them.", _TRAINING_PANEL
     ),
-    "augment": _option(str, "Images: none, flips, or turns (by right angles too).", _TRAINING_PANEL),
+    "augment": _option(
+        str,
+        "Images: none, flips, turns (by right angles too), or photos (random crops, flips, brightness, contrast).",
+        _TRAINING_PANEL,
+    ),
     "patience": _option(
         int,
         "Epochs without a better validation score that end a training, for the schedules constant, step and plateau; "

@@ -44,8 +44,8 @@ def train(
     body: Annotated[
         str | None,
         typer.Option(
-            help="small, digits, resnet18, resnet50, densenet121 (images), mlp, identity (vectors), "
-            "distilbert, distilbert-classifier (texts), gin (molecules)."
+            help="small, digits, resnet18, resnet50, densenet121, efficientnet-lite0 (images), mlp, identity "
+            "(vectors), distilbert, distilbert-classifier (texts), gin (molecules)."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For all that is drawn by chance.", min=0)] = None,

@@ -35,6 +35,11 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
             f"fourier_mix {training.fourier_mix:g} mixes the spectra of images, and these are "
             f"{dataset.inputs.describe()}; " + ("take gdu" if recipe.label in PRESETS else "leave fourier_mix out")
         )
+    if training.augment == "photos" and (kind != "images" or getattr(dataset.inputs, "standardise", False)):
+        raise DataError(
+            f"augment photos changes the brightness of pixels, and these are standardised "
+            f"({dataset.inputs.describe()}); choose flips or turns"
+        )
     if training.mixstyle is not None and kind in ("tokens", "graphs") and recipe.method.mode != "fine_tune":
         raise DataError(f"styles are mixed of images and of vectors, and these are {dataset.inputs.describe()}")
 

@@ -22,16 +22,16 @@ class TrainingSettings(Settings):
     after ``drop_after`` epochs without a better validation score. Before, it rises from 0 over ``warmup`` epochs.
     ``accumulate`` cuts a batch into so many parts whose gradients are added up: less memory for the same update
     (penalties, and means over known labels, are then of each part). ``checkpoint_activations`` computes those of a
-    large body twice rather than keep them. ``augment`` mirrors images ("flips"), or turns them by right angles too
-    ("turns"). ``weight_decay`` is for all weights. Switches that go with every method: ``ema`` is the decay of a
-    moving average of the weights, ``swad`` averages them over the flat valley of the validation loss, which is
-    evaluated ``swad_segments`` times an epoch, ``mixstyle`` mixes styles in a batch with this probability,
-    ``fourier_mix`` mixes the amplitude spectra of images with this probability each, ``consistency`` is the weight
-    of a loss that makes predictions agree on images as they are and mixed. ``sampling`` "auto" is what the method
-    asks for. A batch of "groups" has ``groups_per_batch`` domains, more where they are too small to fill it, unless
-    ``repeat_rows`` allows rows twice. ``group_by`` names what stands for the domains in training: metadata columns,
-    ``domain``, ``class``; nothing: the domains. With ``plateau_on`` "loss", the schedule "plateau" waits for a
-    lower validation loss instead of a better score.
+    large body twice rather than keep them. ``augment`` mirrors images ("flips"), turns them by right angles too
+    ("turns"), or crops and mirrors them and changes brightness and contrast ("photos"). ``weight_decay`` is for all
+    weights. Switches that go with every method: ``ema`` is the decay of a moving average of the weights, ``swad``
+    averages them over the flat valley of the validation loss, which is evaluated ``swad_segments`` times an epoch,
+    ``mixstyle`` mixes styles in a batch with this probability, ``fourier_mix`` mixes the amplitude spectra of images
+    with this probability each, ``consistency`` is the weight of a loss that makes predictions agree on images as they
+    are and mixed. ``sampling`` "auto" is what the method asks for. A batch of "groups" has ``groups_per_batch``
+    domains, more where they are too small to fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what
+    stands for the domains in training: metadata columns, ``domain``, ``class``; nothing: the domains. With
+    ``plateau_on`` "loss", the schedule "plateau" waits for a lower validation loss instead of a better score.
     """
 
     epochs: int = Field(default=30, ge=1)
@@ -47,7 +47,7 @@ class TrainingSettings(Settings):
     warmup: float = Field(default=0.0, ge=0)
     accumulate: int = Field(default=1, ge=1)
     checkpoint_activations: bool = False
-    augment: Literal["none", "flips", "turns"] = "none"
+    augment: Literal["none", "flips", "turns", "photos"] = "none"
     patience: int | None = Field(default=None, ge=1)
     ema: float | None = Field(default=None, gt=0, lt=1)
     swad: bool = False
