@@ -96,6 +96,9 @@ def cases() -> list[Case]:
         Case("ERM + EMA", "erm", {"ema": 0.999}),
         Case("ERM + SWAD", "erm", {"swad": True}),
         Case("GDU + MixStyle", "gdu", {"mixstyle": 0.5}),
+        Case("ERM + Fourier mixing", "erm", {"fourier_mix": 0.9}),
+        Case("ERM + Fourier mixing + consistency", "erm", {"fourier_mix": 0.9, "consistency": 1.0}),
+        Case("recommended", "gdu", {"ema": 0.995, "fourier_mix": 0.9, "consistency": 1.0}),
     ]
     return sorted(found, key=lambda case: case.name != BASE)
 

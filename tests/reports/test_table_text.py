@@ -218,8 +218,8 @@ def test_the_differences_and_the_verdict_stand_in_one_block() -> None:
 
 def test_where_it_fits_it_is_one_table_and_else_several() -> None:
     comparison = Comparison(many(3, 5, 2, name="h{}"))
-    assert printed(comparison, 220).count("\nmethod ") == 1
-    assert printed(comparison, 100).count("\nmethod ") == 2
+    assert printed(comparison, 220).count("\nmethod  ") == 1
+    assert printed(comparison, 100).count("\nmethod  ") == 2
 
 
 def test_many_hold_outs_stand_below_each_other() -> None:
@@ -520,6 +520,20 @@ def test_the_headline_is_one_sentence_that_the_tests_carry() -> None:
     )
 
 
+def test_with_two_seeds_the_headline_begins_with_what_helped_and_what_did_not() -> None:
+    base = [0.7, 0.6, 0.8, 0.7, 0.7]
+    changes = {"erm": 0.0, "up": 0.1, "same": 0.0, "down": -0.1}
+    scores = {
+        name: {f"h{place}": [score + change, score + change + 0.01 * (name != "erm") * (-1) ** place]
+               for place, score in enumerate(base)}
+        for name, change in changes.items()
+    }  # fmt: skip
+    assert headline(Comparison(results(scores)).numbers).startswith(
+        "On these 5 domains, compared with ERM (70.0): UP (+10.1) helped; SAME (+0.1) made no significant difference; "
+        "DOWN (-9.9) hurt. UP is better than ERM (70.0)"
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.34, "0.3 s"), (12.3, "12 s"), (99.7, "1.7 min"), (3600, "60.0 min"), (7200, "2.0 h")]
 )
@@ -613,7 +627,7 @@ def test_csv_and_json_have_every_test_corrected_and_not() -> None:
 def test_seventeen_methods_and_six_hold_outs_fit_a_hundred_columns_in_two_blocks() -> None:
     comparison = Comparison(many(17, 6, 5, name="domain{}"))
     text = printed(comparison, 100)
-    assert text.count("\nmethod ") == 2  # the scores, then the differences
+    assert text.count("\nmethod  ") == 2  # the scores, then the differences
     assert all(cell_len(line.rstrip()) <= 100 for line in text.splitlines())
     assert len(re.findall(r"\d+\.\d ± \d+\.\d", text)) == 17 * 8
 
