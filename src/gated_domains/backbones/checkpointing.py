@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from gated_domains.backbones.basis_statistics import BasisWeights
 from gated_domains.backbones.gated_norm import GatedNorm
 
 
@@ -20,29 +21,29 @@ def checkpointed(part: nn.Module, x: Tensor) -> Tensor:
     """
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _again(part, [norm.mixture for norm in _gated(part)])
+        return nullcontext(), _again(part, [(norm.mixture, norm.weights) for norm in _gated(part)])
 
     found: Tensor = checkpoint(part, x, use_reentrant=False, context_fn=contexts)
     return found
 
 
 @contextmanager
-def _again(part: nn.Module, mixtures: list[Tensor | None]) -> Iterator[None]:
+def _again(part: nn.Module, mixtures: list[tuple[Tensor | None, BasisWeights | None]]) -> Iterator[None]:
     norms = [module for module in part.modules() if isinstance(module, _BatchNorm)]
     running = [dict(norm._buffers) for norm in norms]
     gated = _gated(part)
-    before = [norm.mixture for norm in gated]
+    before = [(norm.mixture, norm.weights) for norm in gated]
     try:
         for norm in norms:  # copies take the batch up, and are thrown away
             norm._buffers.update({name: None if old is None else old.clone() for name, old in norm._buffers.items()})
         for gate, mixture in zip(gated, mixtures, strict=True):
-            gate.mixture = mixture
+            gate.mixture, gate.weights = mixture
         yield
     finally:
         for norm, buffers in zip(norms, running, strict=True):
             norm._buffers.update(buffers)
         for gate, mixture in zip(gated, before, strict=True):
-            gate.mixture = mixture
+            gate.mixture, gate.weights = mixture
 
 
 def _gated(part: nn.Module) -> list[GatedNorm]:

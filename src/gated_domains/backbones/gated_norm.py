@@ -1,4 +1,4 @@
-"""GatedNorm: batch norm whose scale and shift differ from basis to basis.
+"""GatedNorm: batch norm whose scale and shift, and if asked for its statistics, differ from basis to basis.
 
 >>> gate_norms(body, num_bases=5)                     # any model's batch norms, in place
 >>> with mixing(body, units.weigh(view).mixture):     # the view of the raw input, which is known before the body runs
@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
+from gated_domains.backbones.basis_statistics import (
+    BasisWeights,
+    normalise_by_batch,
+    normalise_by_running,
+    process_group,
+    update_running,
+)
 from gated_domains.backbones.views import InputView, Standardised, ViewedHead
 from gated_domains.common.numbers import at_least_one
 from gated_domains.data.errors import DataError
@@ -32,6 +39,9 @@ _NEEDS_RAW_INPUT = (
 )
 _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
+Statistics = Literal["batch", "basis"]
+"""What a gated norm normalises by: the moments of the whole batch, or moments by basis."""
+
 
 class GatedNorm(nn.Module):
     """``y = (gamma_0 + sum_j m_j Gamma_j) xhat + (b_0 + sum_j m_j B_j)`` for a mixture m of the bases.
@@ -40,15 +50,30 @@ class GatedNorm(nn.Module):
 
     Takes over a batch norm: xhat, its running statistics and their momentum stay that norm's, gamma_0 and b_0 are its
     scale and shift. The deviations Gamma_j and B_j start at zero. The mixture is given with ``mixing``.
+
+    With ``statistics="basis"`` xhat is normalised by moments that are pooled for each basis and mixed again for each
+    sample, as ``basis_statistics`` has it: running statistics then have a row for each basis, and several processes
+    share the moments of their batches. With one basis that is batch norm. After Batch Normalization Embeddings
+    (Segu et al. 2020) and DSON (Seo et al., ECCV 2020).
+
+    Parameters
+    ----------
+    norm
+        The batch norm that is taken over; it keeps the running statistics.
+    num_bases
+        How many bases the mixture is over.
+    statistics
+        ``"batch"``: one mean and variance for all samples of a batch. ``"basis"``: by basis.
     """
 
     weight: nn.Parameter | None
     bias: nn.Parameter | None
 
-    def __init__(self, norm: _BatchNorm, num_bases: int) -> None:
+    def __init__(self, norm: _BatchNorm, num_bases: int, statistics: Statistics = "batch") -> None:
         super().__init__()
         _refuse_unless_plain(norm)
         self.num_bases = at_least_one("num_bases", num_bases)
+        self.statistics = _known(statistics)
         self.register_parameter("weight", norm.weight)
         self.register_parameter("bias", norm.bias)
         like = next((tensor for tensor in (norm.weight, norm.running_mean) if tensor is not None), torch.zeros(()))
@@ -58,9 +83,12 @@ class GatedNorm(nn.Module):
         norm.register_parameter("weight", None)
         norm.register_parameter("bias", None)
         norm.affine = False
+        if statistics == "basis":
+            norm._buffers.update({name: _by_basis(buffer, num_bases) for name, buffer in norm._buffers.items()})
         self.normalise = norm
         self.train(norm.training)
         self.mixture: Tensor | None = None
+        self.weights: BasisWeights | None = None
 
     def forward(self, x: Float[Tensor, "batch channels *positions"]) -> Float[Tensor, "batch channels *positions"]:
         if self.mixture is None:
@@ -73,35 +101,62 @@ class GatedNorm(nn.Module):
                 f"the mixture has {self.mixture.shape[0]} rows and the norm sees {x.shape[0]}: weigh the same batch; "
                 "a norm over something else than samples (frames, patches, nodes) cannot be gated by sample"
             )
-        normal = self.normalise(x)
         with autocast_off(x):
             scale = _mixed(self.mixture, self.weight_deviations, 1.0 if self.weight is None else self.weight)
             shift = _mixed(self.mixture, self.bias_deviations, 0.0 if self.bias is None else self.bias)
+            if self.statistics == "basis":
+                return self._by_basis(x, scale, shift)
+        normal = self.normalise(x)
         ones = (1,) * (x.dim() - 2)
         scale, shift = (part.to(normal.dtype).reshape(*part.shape, *ones) for part in (scale, shift))
         return normal * scale + shift
+
+    def _by_basis(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        # The batch norm itself is not called: it holds the settings and the running moments, so that whatever renews,
+        # restores or replaces those of batch norms finds them where it looks for them.
+        norm, gates = self.normalise, cast(BasisWeights, self.weights)
+        norm._check_input_dim(x)
+        weights = gates.of(x)
+        scale, shift = (part.to(weights.dtype).expand(x.shape[0], -1) for part in (scale, shift))
+        if not norm.training and norm.running_mean is not None:
+            running = {"running_mean": norm.running_mean, "running_var": cast(Tensor, norm.running_var)}
+            return normalise_by_running(x, scale, shift, weights, **running, eps=norm.eps)
+        group = process_group(norm) if norm.training else None
+        pooling = gates.pooling(x, group)
+        count = pooling.rows * x.shape[2:].numel()
+        if isinstance(count, int) and count == 1:
+            raise ValueError(f"batch norm needs more than one value a channel in training, got shape {tuple(x.shape)}")
+        found, pooled = normalise_by_batch(x, scale, shift, weights, pooling.matrix, eps=norm.eps, group=group)
+        update_running(norm, pooled, count)
+        return found
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         # The weights of the same model before its norms were gated fit too.
         for name in _RUNNING:
             if f"{prefix}{name}" in state:
                 state[f"{prefix}normalise.{name}"] = state.pop(f"{prefix}{name}")
+            held, key = getattr(self.normalise, name), f"{prefix}normalise.{name}"
+            if self.statistics == "basis" and held is not None and key in state:
+                state[key] = _by_basis(state[key], self.num_bases)  # statistics of batches are those of every basis
         super()._load_from_state_dict(state, prefix, *others)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "mixture": None}  # a copy made while a mixture is in force has none
+        return {**self.__dict__, "mixture": None, "weights": None}  # a copy made while a mixture is in force has none
 
     def extra_repr(self) -> str:
-        return f"{self.num_bases} bases"
+        return f"{self.num_bases} bases" + (", statistics by basis" if self.statistics == "basis" else "")
 
 
-def gate_norms(model: nn.Module, num_bases: int | None = None) -> list[GatedNorm]:
+def gate_norms(
+    model: nn.Module, num_bases: int | None = None, *, statistics: Statistics = "batch"
+) -> list[GatedNorm]:
     """Put a ``GatedNorm`` where each batch norm of a model stands, in place; the model gives the same until trained.
 
     Without ``num_bases`` the norms follow the gates of the model's own head, which must see a view of the raw input:
     ``replace_head(model, gating=a callable of the model's inputs, example=x)``. With it, give them their mixture at
-    each call with ``mixing``.
+    each call with ``mixing``. ``statistics`` "basis" makes the statistics of the norms differ by basis too.
     """
+    _known(statistics)
     places = list(_places(model))
     _refuse_unless_any(model, places)
     head = _head_on_raw_input(model) if num_bases is None else None
@@ -111,7 +166,7 @@ def gate_norms(model: nn.Module, num_bases: int | None = None) -> list[GatedNorm
     gated: dict[_BatchNorm, GatedNorm] = {}
     for parent, name, norm in places:
         if norm not in gated:  # one norm may stand in two places
-            gated[norm] = GatedNorm(norm, bases)
+            gated[norm] = GatedNorm(norm, bases, statistics)
         setattr(parent, name, gated[norm])
     if head is not None:
         _follow(model, head)
@@ -119,23 +174,52 @@ def gate_norms(model: nn.Module, num_bases: int | None = None) -> list[GatedNorm
 
 
 @contextmanager
-def mixing(model: nn.Module, mixture: Float[Tensor, "rows bases"]) -> Iterator[None]:
-    """Hand the mixture of a batch (beta, times coverage where it is applied) to all gated norms inside the block."""
+def mixing(
+    model: nn.Module, mixture: Float[Tensor, "rows bases"], *, active: Bool[Tensor, " bases"] | None = None
+) -> Iterator[None]:
+    """Hand the mixture of a batch (beta, times coverage where it is applied) to all gated norms inside the block.
+
+    ``active`` says which bases are in use, for norms with statistics by basis: all of them by default.
+    """
     norms = _gated(model)
-    before = [norm.mixture for norm in norms]
+    before = [(norm.mixture, norm.weights) for norm in norms]
     _check_bases(norms, mixture)
     try:
-        for norm in norms:
-            norm.mixture = mixture
+        _give(norms, mixture, active)
         yield
     finally:
-        for norm, old in zip(norms, before, strict=True):
-            norm.mixture = old
+        for norm, (old, weights) in zip(norms, before, strict=True):
+            norm.mixture, norm.weights = old, weights
 
 
 def deviation_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The deviations of all gated norms, which the ridge penalty of the units counts too."""
     return [parameter for norm in _gated(model) for parameter in (norm.weight_deviations, norm.bias_deviations)]
+
+
+def running_moments(model: nn.Module) -> list[Tensor]:
+    """The running means and variances by basis of all gated norms that have them."""
+    return [
+        buffer
+        for norm in _gated(model)
+        if norm.statistics == "basis"
+        for buffer in (norm.normalise.running_mean, norm.normalise.running_var)
+        if buffer is not None
+    ]
+
+
+@contextmanager
+def as_second_moments(model: nn.Module) -> Iterator[None]:
+    """Running variances by basis as second moments, of which a basis made of others has the mean."""
+    held = running_moments(model)
+    pairs = list(zip(held[::2], held[1::2], strict=True))
+    for mean, variance in pairs:
+        variance.add_(mean.square())
+    try:
+        yield
+    finally:
+        for mean, variance in pairs:
+            variance.sub_(mean.square()).clamp_min_(0)
 
 
 class _HeadOnRawInput(NamedTuple):
@@ -155,12 +239,11 @@ class _FollowsHead:
     def give(self, _: nn.Module, args: tuple[Any, ...]) -> None:
         units, view, standardised = self.head
         mixture = units.weigh(standardised(cast(Tensor, view.held).to(standardised.mean.dtype))).mixture
-        for norm in self.norms:
-            norm.mixture = mixture
+        _give(self.norms, mixture, units.active)
 
     def take_away(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         for norm in self.norms:
-            norm.mixture = None
+            norm.mixture = norm.weights = None
 
 
 def _follow(model: nn.Module, head: _HeadOnRawInput) -> None:
@@ -195,6 +278,13 @@ def _gated(model: nn.Module) -> list[GatedNorm]:
     return [module for module in model.modules() if isinstance(module, GatedNorm)]
 
 
+def _give(norms: list[GatedNorm], mixture: Tensor, active: Tensor | None) -> None:
+    by_basis = any(norm.statistics == "basis" for norm in norms)
+    weights = BasisWeights(mixture, active) if by_basis else None
+    for norm in norms:
+        norm.mixture, norm.weights = mixture, weights
+
+
 def _refuse_unless_any(model: nn.Module, places: list[tuple[nn.Module, str, _BatchNorm]]) -> None:
     if places:
         return
@@ -226,6 +316,17 @@ def _check_bases(norms: list[GatedNorm], mixture: Tensor) -> None:
                 f"a mixture for norms with {norm.num_bases} bases has shape (rows, {norm.num_bases}), got "
                 f"{tuple(mixture.shape)}: gate the norms with num_bases=units.max_bases"
             )
+
+
+def _known(statistics: Statistics) -> Statistics:
+    if statistics not in get_args(Statistics):
+        raise ValueError(f"statistics must be 'batch' or 'basis', got {statistics!r}")
+    return statistics
+
+
+def _by_basis(buffer: Tensor | None, num_bases: int) -> Tensor | None:
+    """Running statistics of a batch norm as those of every basis; what has a row for each basis stays as it is."""
+    return buffer.repeat(num_bases, 1) if buffer is not None and buffer.dim() == 1 else buffer
 
 
 def _mixed(mixture: Tensor, deviations: Tensor, shared: Tensor | float) -> Tensor:

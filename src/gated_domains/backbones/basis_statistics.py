@@ -1,0 +1,253 @@
+"""Batch-norm statistics by basis: moments of a batch pooled for each basis, and mixed again for each sample.
+
+With the first and second moment ``m_i`` and ``q_i`` of sample i over space, and its weights ``w_i`` on the simplex::
+
+    mu_j  = (sum_i w_ij m_i + k mean_i m_i) / (sum_i w_ij + k)          of basis j, the same for second moments
+    y_i   = scale_i (x_i - mean_i) / sqrt(second_i - mean_i^2 + eps) + shift_i
+    mean_i = sum_j w_ij mu_j                                            of sample i, the same for second moments
+
+k pseudo-samples shrink the moments of a basis towards those of the batch: one with little weight in a batch gets
+nearly the batch's. After Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which
+have statistics by known domain; here bases take the place of domains.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gated_domains.layer.gates import simplex
+from gated_domains.layer.precision import at_least_float32, autocast_off
+
+PSEUDO_SAMPLES = 16
+"""How many samples of the whole batch count towards the moments of each basis."""
+
+
+class Pooling(NamedTuple):
+    """How a batch is pooled: moments by basis are ``matrix @ moments by sample``, summed over processes."""
+
+    matrix: Float[Tensor, "bases batch"]
+    rows: int | Float[Tensor, ""]
+    """Of the batch, over all processes."""
+
+
+class BasisWeights:
+    """The weights of a batch's samples on the bases, computed once for all norms of a model.
+
+    Parameters
+    ----------
+    mixture
+        What gates give; negative weights count as 0, rows are scaled to a sum of 1, and no gradient flows through them.
+    active
+        Which bases are in use: a sample with no positive weight is spread evenly over these.
+    """
+
+    def __init__(
+        self, mixture: Float[Tensor, "rows bases"], active: Bool[Tensor, " bases"] | None = None
+    ) -> None:
+        self.weights = simplex(at_least_float32(mixture.detach()), active)
+        self._pooled: tuple[tuple[object, ...], Pooling] | None = None
+
+    def of(self, x: Tensor) -> Float[Tensor, "batch bases"]:
+        """A row of weights for each row of x, in the precision that its moments have."""
+        return self.weights.to(_exact(x)).expand(x.shape[0], -1)
+
+    def pooling(self, x: Tensor, group: dist.ProcessGroup | None) -> Pooling:
+        """How the samples of a training batch are pooled; asked for by many norms, computed once."""
+        key = (x.shape[0], _exact(x), group)
+        if self._pooled is None or self._pooled[0] != key:
+            weights = self.of(x)
+            totals, rows = weights.sum(0), x.shape[0]
+            if group is not None:
+                both = torch.cat([totals, totals.new_full((1,), rows)])
+                dist.all_reduce(both, group=group)
+                totals, rows = both[:-1], both[-1]
+            matrix = (weights + PSEUDO_SAMPLES / rows) / (totals + PSEUDO_SAMPLES)
+            self._pooled = key, Pooling(matrix.T.contiguous(), rows)
+        return self._pooled[1]
+
+
+def process_group(norm: _BatchNorm) -> dist.ProcessGroup | None:
+    """The processes that share a training batch; None where there is but one."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    group = getattr(norm, "process_group", None) or dist.group.WORLD
+    return group if dist.get_world_size(group) > 1 else None
+
+
+def normalise_by_batch(
+    x: Float[Tensor, "batch channels *positions"],
+    scale: Float[Tensor, "batch channels"],
+    shift: Float[Tensor, "batch channels"],
+    weights: Float[Tensor, "batch bases"],
+    pooling: Float[Tensor, "bases batch"],
+    *,
+    eps: float,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Float[Tensor, "batch channels *positions"], Float[Tensor, "bases 2 channels"]]:
+    """x normalised, scaled and shifted, by the moments of its own batch; and those moments by basis, detached."""
+    if torch.compiler.is_compiling() and group is None:
+        # A compiler derives and fuses the way back itself, with fewer passes over x than single operators can.
+        exact = at_least_float32(x)
+        moments = torch.stack([_mean(exact), _mean(exact.square())], 1)
+        pooled = _product(pooling, moments)
+        mean, rstd = _mean_and_rstd(_product(weights, pooled), eps)
+        return _scaled(x, scale, shift, mean, rstd), pooled.detach()
+    return cast(tuple[Tensor, Tensor], _NormaliseByBatch.apply(x, scale, shift, weights, pooling, eps, group))
+
+
+def normalise_by_running(
+    x: Float[Tensor, "batch channels *positions"],
+    scale: Float[Tensor, "batch channels"],
+    shift: Float[Tensor, "batch channels"],
+    weights: Float[Tensor, "batch bases"],
+    *,
+    running_mean: Float[Tensor, "bases channels"],
+    running_var: Float[Tensor, "bases channels"],
+    eps: float,
+) -> Float[Tensor, "batch channels *positions"]:
+    """x normalised, scaled and shifted, by the running moments of the bases."""
+    means, variances = running_mean.to(scale.dtype), running_var.to(scale.dtype)
+    mean = weights @ means
+    # Within bases and between them: nothing is lost where means are large and alike.
+    between = (weights @ means.square() - mean.square()).clamp_min(0)
+    return _scaled(x, scale, shift, mean, torch.rsqrt(weights @ variances + between + eps))
+
+
+@torch.no_grad()
+def update_running(norm: _BatchNorm, pooled: Float[Tensor, "bases 2 channels"], count: int | Tensor) -> None:
+    """Move the running moments of a norm towards those of a batch with ``count`` values a channel, as torch does."""
+    if norm.running_mean is None or norm.running_var is None or not norm.training:
+        return
+    step: float | Tensor = 0.0 if norm.momentum is None else norm.momentum
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+        if norm.momentum is None:  # the mean over all batches; a tensor, as the host need not know the number
+            step = 1 / norm.num_batches_tracked.to(pooled.dtype)
+    mean, second = pooled.unbind(1)
+    unbiased = torch.addcmul(second, mean, mean, value=-1).clamp_min_(0) * (count / (count - 1))
+    for running, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+        towards = new.to(running.dtype)
+        running.lerp_(towards, step if isinstance(step, float) else step.to(running.dtype))
+
+
+class _NormaliseByBatch(torch.autograd.Function):
+    """The same as a single operator: x is read as seldom as torch's operators allow, and nothing of its size is kept.
+
+    Of the gradient g at the output, ``G = sum g`` and ``D = sum g (x - mean)`` over space are all that the small
+    algebra needs; x itself gets ``a g + (dm + 2 x dq) / positions`` for ``a = scale * rstd``.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        weights: Tensor,
+        pooling: Tensor,
+        eps: float,
+        group: dist.ProcessGroup | None,
+    ) -> tuple[Tensor, Tensor]:
+        pooled = _product(pooling, _moments(x))
+        if group is not None:
+            dist.all_reduce(pooled, group=group)
+        mean, rstd = _mean_and_rstd(_product(weights, pooled), eps)
+        a = scale * rstd
+        b = torch.addcmul(shift, mean, a, value=-1)
+        ctx.save_for_backward(x, mean, rstd, a, weights, pooling)
+        ctx.group = group
+        ctx.mark_non_differentiable(pooled)
+        return _affine(_over_space(b, x), x, _over_space(a, x)), pooled
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        g, _ = gradients
+        x, mean, rstd, a, weights, pooling = ctx.saved_tensors
+        with autocast_off(x):
+            total, product = _sums_of_products(g, x)
+            centred = torch.addcmul(product, mean, total, value=-1)
+            d_scale = centred * rstd
+            if not ctx.needs_input_grad[0]:
+                return None, d_scale, total, None, None, None, None
+            # By moments of samples: variance = second - mean^2, and the mean is in the shift as well.
+            d_second = d_scale * a * rstd * -0.5
+            d_mean = torch.addcmul(a * total, mean, d_second, value=2).neg_()
+            pooled = _product(weights.T, torch.stack([d_mean, d_second], 1))
+            if ctx.group is not None:
+                dist.all_reduce(pooled, group=ctx.group)
+            by_sample = _product(pooling.T, pooled) / _positions(x)
+            first, second = by_sample[:, 0], by_sample[:, 1] * 2
+            partly = _affine(_over_space(first, x), g, _over_space(a, x))
+            d_x = _affine(partly, x, _over_space(second, x), out=partly)
+        return d_x, d_scale, total, None, None, None, None
+
+
+def _mean_and_rstd(moments: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    mean, second = moments.unbind(1)
+    variance = torch.addcmul(second, mean, mean, value=-1).clamp_min(0)
+    return mean, torch.rsqrt(variance + eps)
+
+
+def _moments(x: Tensor) -> Float[Tensor, "batch 2 channels"]:
+    """First and second moments of each sample over space, in float32 or better."""
+    space, dtype = _space(x), _exact(x)
+    found = x.new_empty((x.shape[0], 2, x.shape[1]), dtype=dtype)
+    if not space:
+        found[:, 0] = x
+        torch.square(found[:, 0], out=found[:, 1])
+        return found
+    torch.sum(x, space, dtype=dtype, out=found[:, 0])
+    torch.linalg.vector_norm(x, 2, space, dtype=dtype, out=found[:, 1])  # squares are summed without being stored
+    found[:, 1].square_()
+    return found.div_(_positions(x))
+
+
+def _sums_of_products(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """``sum g`` and ``sum g x`` over space, in float32 or better."""
+    space, dtype = _space(x), _exact(x)
+    if not space:
+        exact = g.to(dtype)
+        return exact, exact * x
+    return g.sum(space, dtype=dtype), (g * x).sum(space, dtype=dtype)
+
+
+def _scaled(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+    a = scale * rstd
+    b = shift - mean * a
+    return (x * _over_space(a, x) + _over_space(b, x)).to(x.dtype)
+
+
+def _affine(b: Tensor, x: Tensor, a: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """``a x + b`` in one pass, computed in the precision of a and rounded to that of x as it is written."""
+    return torch.addcmul(b, x, a, out=torch.empty_like(x) if out is None else out)
+
+
+def _product(matrix: Tensor, moments: Tensor) -> Tensor:
+    """A matrix over samples or bases times pairs of moments."""
+    return (matrix @ moments.flatten(1)).unflatten(1, moments.shape[1:])
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.mean(_space(x)) if _space(x) else x
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _space(x: Tensor) -> tuple[int, ...]:
+    return tuple(range(2, x.dim()))
+
+
+def _positions(x: Tensor) -> int:
+    return x.shape[2:].numel()
+
+
+def _over_space(part: Tensor, x: Tensor) -> Tensor:
+    return part.reshape(*part.shape, *(1,) * (x.dim() - 2))
