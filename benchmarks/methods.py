@@ -3,6 +3,7 @@
     python benchmarks/methods.py                 # the table, all rows measured in this one run
     python benchmarks/methods.py --save NAME     # and as JSON in benchmarks/results/NAME.json
     python benchmarks/methods.py --body resnet50 --side 224 --batch 64 --steps 40 --only GDU,"GDU (paper)"
+    python benchmarks/methods.py --only "GDU with gated norms","GDU with statistics by basis" --compile
 
 A row is a short training by `training.loop` itself on made images of four domains; the time of a step is that between
 two steps, once the first have been taken: reading the batch, the objective, backward, the optimiser and whatever a
@@ -92,6 +93,7 @@ def cases() -> list[Case]:
     found = [Case(kind.label, name) for name, kind in own.items()]
     found += [
         Case("GDU with gated norms", "gdu", settings={"gated_norm": True}),
+        Case("GDU with statistics by basis", "gdu", settings={"gated_norm": True, "norm_statistics": "basis"}),
         Case("ERM + MixStyle", "erm", {"mixstyle": 0.5}),
         Case("ERM + EMA", "erm", {"ema": 0.999}),
         Case("ERM + SWAD", "erm", {"swad": True}),
@@ -140,8 +142,8 @@ class Clock:
 class Bench:
     """Made images of one size, and short trainings on them."""
 
-    def __init__(self, size: Size, device: str) -> None:
-        self.size = size
+    def __init__(self, size: Size, device: str, *, compiled: bool = False) -> None:
+        self.size, self.compiled = size, compiled
         self.fabric = Hardware(device=device).fabric(size.precision)  # type: ignore[arg-type]
         rows = 2 * size.steps * size.batch
         chance = np.random.default_rng(0)
@@ -180,7 +182,7 @@ class Bench:
         with warnings.catch_warnings(), size.threads():
             warnings.simplefilter("ignore", GateWarning)  # after a few steps gates have nothing to say yet
             method, shared = self.build(case), {"fabric": self.fabric, "seed": 0, "rule": rule}
-            Training(method, self.material, settings, watcher=clock, **shared).run()
+            Training(method, self.material, settings, watcher=clock, compiled=self.compiled, **shared).run()
         return clock.milliseconds
 
 
@@ -214,6 +216,7 @@ def main() -> None:
     parser.add_argument("--body", choices=list(BODIES), help="another network than the usual one")
     for name, what in (("side", "pixels of an image"), ("batch", "images a step"), ("steps", "timed in a round")):
         parser.add_argument(f"--{name}", type=int, help=what)
+    parser.add_argument("--compile", action="store_true", help="compile the objective of every row, ERM's too")
     parser.add_argument("--only", metavar="NAMES", help="rows to measure, by their names: GDU,CORAL")
     parser.add_argument("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     arguments = parser.parse_args()
@@ -226,7 +229,10 @@ def main() -> None:
         if unknown:
             parser.error(f"there is no row {unknown[0]!r}; there are {', '.join(case.name for case in chosen)}")
         chosen = [case for case in chosen if case.name in wanted]
-    console, bench = Console(width=120), Bench(replace(SIZES[arguments.device], **asked), arguments.device)
+    console, bench = (
+        Console(width=120),
+        Bench(replace(SIZES[arguments.device], **asked), arguments.device, compiled=arguments.compile),
+    )
     with bench.size.threads():
         named = machine(bench.fabric.device)
     console.print(f"machine: {named}")

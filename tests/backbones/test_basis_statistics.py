@@ -131,9 +131,7 @@ def test_with_one_basis_it_is_batch_norm(name, settings):
             pair = norm(x), plain(x)
         torch.testing.assert_close(*pair, rtol=1e-6, atol=1e-6)
         outer = torch.randn(shape)
-        torch.testing.assert_close(
-            *(torch.autograd.grad((y * outer).sum(), x)[0] for y in pair), rtol=1e-5, atol=1e-6
-        )
+        torch.testing.assert_close(*(torch.autograd.grad((y * outer).sum(), x)[0] for y in pair), rtol=1e-5, atol=1e-6)
     if plain.running_mean is not None:
         torch.testing.assert_close(norm.normalise.running_mean[0], plain.running_mean, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(norm.normalise.running_var[0], plain.running_var, rtol=1e-6, atol=1e-6)

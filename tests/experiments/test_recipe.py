@@ -395,6 +395,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("method", "shared"): False,
     ("method", "coverage"): True,
     ("method", "gated_norm"): False,
+    ("method", "norm_statistics"): "basis",
     ("method", "test_gates"): "batch",
     ("method", "lambda_dev"): 0.2,
     ("method", "gates"): "constant",

@@ -68,7 +68,15 @@ def test_other_methods_tell_of_no_number():
 
 @pytest.mark.parametrize(
     "more",
-    [{}, pytest.param({"ema": 0.9}, marks=pytest.mark.slow), pytest.param({"swad": True}, marks=pytest.mark.slow)],
+    [
+        {},
+        {"settings": {"norm_statistics": "basis"}},
+        pytest.param({"ema": 0.9}, marks=pytest.mark.slow),
+        pytest.param({"ema": 0.9, "settings": {"norm_statistics": "basis"}}, marks=pytest.mark.slow),
+        pytest.param({"swad": True}, marks=pytest.mark.slow),
+        pytest.param({"swad": True, "settings": {"norm_statistics": "basis"}}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_cut_between_epochs_it_ends_as_if_it_had_never_been_cut(tmp_path, more):
     whole, journal = made(Records(), epochs=3, patience=None, **more), Records()
@@ -100,6 +108,26 @@ def test_deviations_of_gated_norms_are_handed_on():
     assert len(others) > 1
     for norm in norms:
         assert all(torch.equal(norm.bias_deviations[place], norm.bias_deviations[0]) for place in others)
+
+
+def test_moments_by_basis_of_gated_norms_are_handed_on():
+    data = material(pictures(), train=160, validation=60)
+    method = build("gdu", data.dataset, settings={**ADAPTIVE, "norm_statistics": "basis"})
+    running = [part.normalise for part in method.modules() if isinstance(part, GatedNorm)]
+    before = []
+    for norm in running:
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+        before.append((norm.running_mean[0].clone(), norm.running_var[0].clone()))
+    looks = lambda: data.samples.input_batches(_in_order(data))  # noqa: E731
+    method.prepare(looks)
+    method.renew(looks, epoch=0, optimizer=torch.optim.Adam(method.parameters()))
+    places = method.units.active.nonzero().flatten().tolist()
+    assert len(places) > 1
+    for norm, (mean, variance) in zip(running, before, strict=True):
+        for place in places:
+            torch.testing.assert_close(norm.running_mean[place], mean)
+            torch.testing.assert_close(norm.running_var[place], variance, rtol=1e-5, atol=1e-5)
 
 
 def _in_order(data: Any) -> Any:

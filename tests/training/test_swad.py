@@ -264,10 +264,18 @@ def test_running_statistics_are_the_mean_over_batches_of_training_inputs():
     assert all("running" in name or "num_batches" in name for name in changed)
 
 
-@pytest.mark.parametrize(("name", "dataset"), [("gdu", pictures), ("gdu", vectors), ("arm-bn", vectors)])
-def test_statistics_of_gated_norms_and_of_a_method_that_adapts_are_renewed_too(name, dataset):
+@pytest.mark.parametrize(
+    ("name", "dataset", "settings"),
+    [
+        ("gdu", pictures, {}),
+        ("gdu", pictures, {"norm_statistics": "basis"}),
+        ("gdu", vectors, {}),
+        ("arm-bn", vectors, {}),
+    ],
+)
+def test_statistics_of_gated_norms_and_of_a_method_that_adapts_are_renewed_too(name, dataset, settings):
     data = material(dataset(120), train=100, validation=20)
-    method = build(name, data.dataset)
+    method = build(name, data.dataset, settings=settings)
     train(method, data, epochs=1)
     norms = [module for module in method.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     assert norms

@@ -13,6 +13,7 @@ have statistics by known domain; here bases take the place of domains.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -47,9 +48,7 @@ class BasisWeights:
         Which bases are in use: a sample with no positive weight is spread evenly over these.
     """
 
-    def __init__(
-        self, mixture: Float[Tensor, "rows bases"], active: Bool[Tensor, " bases"] | None = None
-    ) -> None:
+    def __init__(self, mixture: Float[Tensor, "rows bases"], active: Bool[Tensor, " bases"] | None = None) -> None:
         self.weights = simplex(at_least_float32(mixture.detach()), active)
         self._pooled: tuple[tuple[object, ...], Pooling] | None = None
 
@@ -62,9 +61,10 @@ class BasisWeights:
         key = (x.shape[0], _exact(x), group)
         if self._pooled is None or self._pooled[0] != key:
             weights = self.of(x)
-            totals, rows = weights.sum(0), x.shape[0]
+            totals = weights.sum(0)
+            rows: int | Tensor = x.shape[0]
             if group is not None:
-                both = torch.cat([totals, totals.new_full((1,), rows)])
+                both = torch.cat([totals, totals.new_full((1,), x.shape[0])])
                 dist.all_reduce(both, group=group)
                 totals, rows = both[:-1], both[-1]
             matrix = (weights + PSEUDO_SAMPLES / rows) / (totals + PSEUDO_SAMPLES)
@@ -98,7 +98,8 @@ def normalise_by_batch(
         pooled = _product(pooling, moments)
         mean, rstd = _mean_and_rstd(_product(weights, pooled), eps)
         return _scaled(x, scale, shift, mean, rstd), pooled.detach()
-    return cast(tuple[Tensor, Tensor], _NormaliseByBatch.apply(x, scale, shift, weights, pooling, eps, group))
+    apply = cast(Callable[..., tuple[Tensor, Tensor]], _NormaliseByBatch.apply)
+    return apply(x, scale, shift, weights, pooling, eps, group)
 
 
 def normalise_by_running(

@@ -147,9 +147,7 @@ class GatedNorm(nn.Module):
         return f"{self.num_bases} bases" + (", statistics by basis" if self.statistics == "basis" else "")
 
 
-def gate_norms(
-    model: nn.Module, num_bases: int | None = None, *, statistics: Statistics = "batch"
-) -> list[GatedNorm]:
+def gate_norms(model: nn.Module, num_bases: int | None = None, *, statistics: Statistics = "batch") -> list[GatedNorm]:
     """Put a ``GatedNorm`` where each batch norm of a model stands, in place; the model gives the same until trained.
 
     Without ``num_bases`` the norms follow the gates of the model's own head, which must see a view of the raw input:

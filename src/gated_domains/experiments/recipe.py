@@ -73,6 +73,7 @@ _LATER_IN_METHODS = {
     "lambda_ols": None,
     "lambda_l1": None,
     "lambda_orth": None,
+    "norm_statistics": "batch",
 }
 _USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True, "fourier_mix": 0.9, "consistency": 1.0}
 _FEW_ROWS = 3_000

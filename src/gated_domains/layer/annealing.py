@@ -78,16 +78,16 @@ class Anneals(FitsData):
         kappa: float | None = None,
         entropy: float = 0.5,
         optimizer: torch.optim.Optimizer | None = None,
-        followers: Iterable[nn.Parameter] = (),
+        followers: Iterable[Tensor] = (),
         seed: int = 0,
     ) -> Adapted:
         """One round on training rows of the view that gates see; ``fit_bases`` comes first.
 
         A new basis is some of its rows, with the expert of the basis it was a part of; where bases join, with the mean
-        of their experts. So are ``followers``, other parameters with a row for each place (deviations of gated norms),
-        and what ``optimizer`` remembers of them all. sigma stays: the median distance does not hang on M. kappa (None:
-        by ``entropy``, as in ``fit_bases``) and coverage are fitted anew. All is written in place; with several
-        processes rank 0 decides and the others receive.
+        of their experts. So are ``followers``, other tensors with a row for each place (deviations and moments of gated
+        norms), and what ``optimizer`` remembers of them all. sigma stays: the median distance does not depend on M.
+        kappa (None: by ``entropy``, as in ``fit_bases``) and coverage are fitted anew. All is written in place; with
+        several processes rank 0 decides and the others receive.
         """
         if not self.adaptive:
             raise ValueError(f"these units have {self.num_bases} bases for good; build them with num_bases='adaptive'")
@@ -190,7 +190,7 @@ class Anneals(FitsData):
         done = Adapted(number, found.temperature, *counts, settled=found.over or number >= ROUNDS)
         self.annealed[min(number, ROUNDS) - 1] = torch.tensor(done, dtype=self.annealed.dtype)
 
-    def _handed_on(self, followers: list[nn.Parameter], optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+    def _handed_on(self, followers: list[Tensor], optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
         """All that has a row for each place, and is not a basis itself."""
         held = [*self.experts.parameters(), *followers]
         state = [tensor for owner in (self.bases, *held) for tensor in remembered(optimizer, owner)]

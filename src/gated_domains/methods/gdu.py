@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
@@ -11,7 +12,14 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.finding import unmoved_buffers
-from gated_domains.backbones.gated_norm import deviation_parameters, gate_norms, mixing
+from gated_domains.backbones.gated_norm import (
+    Statistics,
+    as_second_moments,
+    deviation_parameters,
+    gate_norms,
+    mixing,
+    running_moments,
+)
 from gated_domains.backbones.gating import GATINGS, default_gating
 from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
 from gated_domains.data.batches import DomainBatch
@@ -44,7 +52,8 @@ class GDUSettings(Settings):
     sigma is then ``sigma_of_median`` times the median distance, and kappa gives gates a mean entropy of
     ``entropy * log M``. ``gating`` "auto" is a fixed function of the raw input: filters of images, the vector itself, a
     projection of wide ones, statistics of tokens or of atoms. ``gated_norm`` None: where it can be (end to end, gates
-    that see the raw input, a body with batch norm over samples) and the body is not a large one. ``test_gates``
+    that see the raw input, a body with batch norm over samples) and the body is not a large one. ``norm_statistics``
+    "basis": gated norms normalise by moments weighted by beta instead of by those of the whole batch. ``test_gates``
     "batch": predictions are gated by the mean of a batch of one domain instead of by each sample. ``num_bases``
     "adaptive" begins with one and finds their number in the first epochs, ``max_bases`` (12) at most; "auto" takes it
     from a Davies-Bouldin score before them.
@@ -67,6 +76,7 @@ class GDUSettings(Settings):
     shared: bool = True
     coverage: bool = False
     gated_norm: bool | None = None
+    norm_statistics: Statistics = "batch"
     test_gates: Literal["sample", "batch"] = "sample"
     lambda_dev: Annotated[float, Between(0.01, 1.0, log=True)] = Field(default=LAMBDA_DEV, ge=0)
     lambda_ols: Annotated[float, Between(1e-4, 0.1, log=True)] = Field(default=1e-3, ge=0)
@@ -102,6 +112,7 @@ class GDU(Method):
         self.units = units
         self.settings = settings
         self.norms = norms
+        self._notes: tuple[str, ...] = ()
         self.predict_by(test_gates)
         # Where gates are constant, the beta of every sample.
         constant = getattr(settings, "gates", "learned") == "constant"
@@ -135,8 +146,14 @@ class GDU(Method):
         )
         norms = _gates_norms(settings.gated_norm, backbone, mode)
         if norms:
-            gate_norms(backbone.body, units.max_bases)
-        return cls(backbone, units, problem.task, settings, norms=norms, test_gates=settings.test_gates)
+            gate_norms(backbone.body, units.max_bases, statistics=settings.norm_statistics)
+        else:
+            _refuse_statistics(settings, backbone, mode)
+        made = cls(backbone, units, problem.task, settings, norms=norms, test_gates=settings.test_gates)
+        why = _why_not_gated(backbone) if mode == "end_to_end" and backbone.sees_raw_input else None
+        if why is not None and settings.gated_norm is None:
+            made._notes = (f"{why}: its gates act on the head alone",)
+        return made
 
     def predict_by(self, gates: Gates) -> None:
         """Let predictions be gated by each sample, by the mean of a batch of one domain, or by a stream of rows."""
@@ -168,7 +185,7 @@ class GDU(Method):
 
     def _gated_features(self, inputs: Tensor, weighed: Weighed) -> Tensor:
         body = cast(Backbone, self.backbone).body
-        with mixing(body, weighed.mixture):
+        with mixing(body, weighed.mixture, active=self.units.active):
             return body(inputs)
 
     def objective(self, batch: DomainBatch) -> Terms:
@@ -194,6 +211,9 @@ class GDU(Method):
             residual=left.expand(rows),
             coverage=out.coverage,
         )
+
+    def notes(self) -> Sequence[str]:
+        return self._notes
 
     def prepare(self, looks: Looks) -> None:
         self._fit(self._viewed(looks), None)
@@ -245,13 +265,15 @@ class GDU(Method):
         self._fix_at_mean(rows)
 
     def _adapt(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
-        chosen, norms = self.settings, deviation_parameters(self.backbone) if self.norms else []
-        for _ in range(_ROUNDS):
-            self.units.adapt_bases(
-                rows, kappa=chosen.kappa, entropy=chosen.entropy, optimizer=optimizer, followers=norms
-            )
-            if self.units.settled:
-                break
+        chosen = self.settings
+        norms = [*deviation_parameters(self.backbone), *running_moments(self.backbone)] if self.norms else []
+        with as_second_moments(self.backbone):
+            for _ in range(_ROUNDS):
+                self.units.adapt_bases(
+                    rows, kappa=chosen.kappa, entropy=chosen.entropy, optimizer=optimizer, followers=norms
+                )
+                if self.units.settled:
+                    break
         self._covered = None
         self._fix_at_mean(rows)
 
@@ -341,19 +363,31 @@ class PaperGDU(GDU):
 
 
 def _gates_norms(wanted: bool | None, backbone: Backbone, mode: Mode) -> bool:
-    has_norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules())
-    by_sample = backbone.body.norms_by_sample
-    can = mode == "end_to_end" and backbone.sees_raw_input and has_norms and by_sample
-    if wanted and not can:
-        why = (
-            "a frozen body cannot have them (mode fine_tune)"
-            if mode != "end_to_end"
-            else "the body has no batch norm"
-            if not has_norms
-            else "the batch norms of the body are over atoms, and gates are of molecules"
-            if not by_sample
-            else "they need gates that see the raw input: leave gating out"
-        )
+    why = "a frozen body cannot have them (mode fine_tune)" if mode != "end_to_end" else _why_not_gated(backbone)
+    if wanted and why is not None:
         raise DataError(f"gated_norm cannot be switched on: {why}; leave gated_norm out")
     # In every norm of a large body they cost more than anybody has measured them to bring.
-    return (can and not backbone.body.large) if wanted is None else wanted
+    return (why is None and not backbone.body.large) if wanted is None else wanted
+
+
+def _why_not_gated(backbone: Backbone) -> str | None:
+    """Why the norms of a body that is trained cannot be gated; None where they can be."""
+    if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules()):
+        return f"the body has no batch norm ({type(backbone.body).__name__})"
+    if not backbone.body.norms_by_sample:
+        return "the batch norms of the body are over atoms, and gates are of molecules"
+    if not backbone.sees_raw_input:
+        return "gated norms need gates that see the raw input: leave gating out"
+    return None
+
+
+def _refuse_statistics(settings: GDUSettings, backbone: Backbone, mode: Mode) -> None:
+    """Refuse statistics by basis that were asked for where norms are not gated; as a default they give way."""
+    if settings.norm_statistics != "basis" or type(settings).model_fields["norm_statistics"].default == "basis":
+        return
+    why = "a frozen body cannot have them (mode fine_tune)" if mode != "end_to_end" else _why_not_gated(backbone)
+    cure = "set gated_norm=true too" if why is None else "leave norm_statistics out"
+    raise DataError(
+        f"norm_statistics=basis needs gated norms, which this {type(backbone.body).__name__} does not get: "
+        f"{why or 'they are off for a large body, or switched off'}; {cure}"
+    )

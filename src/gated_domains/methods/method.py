@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.gated_norm import GatedNorm
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Sampling
@@ -138,10 +139,16 @@ class Method(nn.Module, ABC):
         values = torch.stack([value.double() for value in found.values()]).tolist() if found else []
         return dict(zip(found, values, strict=True))
 
+    def notes(self) -> Sequence[str]:
+        """What whoever reads a result should know of how the method was built."""
+        return ()
+
     def per_rank(self) -> Sequence[str]:
         """What of this method is computed on each process's share of a batch alone."""
         found = []
-        if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and not _synchronised(m) for m in self.modules()):
+        shared = {m.normalise for m in self.modules() if isinstance(m, GatedNorm) and m.statistics == "basis"}
+        norms = [m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m not in shared]
+        if not all(_synchronised(norm) for norm in norms):
             found.append("batch-norm statistics")
         if any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.modules()):
             found.append("dropout masks")

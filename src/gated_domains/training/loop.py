@@ -551,7 +551,9 @@ class Training:
             evidence = self.evidence()
             scores = evidence.scores
         world = self.fabric.world_size
-        notes = () if self.mixing is None else self.mixing.notes(world)
+        notes = tuple(self.method.notes())
+        if self.mixing is not None:
+            notes += self.mixing.notes(world)
         if self.fourier is not None and world > 1:
             notes = (*notes, f"with {world} processes, images are mixed within each process's share of a batch")
         return Outcome(
