@@ -141,7 +141,9 @@ class _NormaliseByBatch(torch.autograd.Function):
     """The same as a single operator: x is read as seldom as torch's operators allow, and nothing of its size is kept.
 
     Of the gradient g at the output, ``G = sum g`` and ``D = sum g (x - mean)`` over space are all that the small
-    algebra needs; x itself gets ``a g + (dm + 2 x dq) / positions`` for ``a = scale * rstd``.
+    algebra needs. With ``a = scale * rstd`` the variance of a sample gets ``-e / 2`` for ``e = a rstd^2 D``, its second
+    moment the same, and its mean ``mean e - a G``. Through the pooling these become ``dm`` and ``-de / 2`` for the
+    moments of each sample, and x gets ``a g + (dm - x de) / positions``.
     """
 
     @staticmethod
@@ -155,7 +157,7 @@ class _NormaliseByBatch(torch.autograd.Function):
         eps: float,
         group: dist.ProcessGroup | None,
     ) -> tuple[Tensor, Tensor]:
-        pooled = _product(pooling, _moments(x))
+        pooled = _product(pooling, _sums_of_powers(x), 1 / _positions(x))
         if group is not None:
             dist.all_reduce(pooled, group=group)
         mean, rstd = _mean_and_rstd(_product(weights, pooled), eps)
@@ -176,16 +178,16 @@ class _NormaliseByBatch(torch.autograd.Function):
             d_scale = centred * rstd
             if not ctx.needs_input_grad[0]:
                 return None, d_scale, total, None, None, None, None
-            # By moments of samples: variance = second - mean^2, and the mean is in the shift as well.
-            d_second = d_scale * a * rstd * -0.5
-            d_mean = torch.addcmul(a * total, mean, d_second, value=2).neg_()
-            pooled = _product(weights.T, torch.stack([d_mean, d_second], 1))
+            found = total.new_empty((total.shape[0], 2, total.shape[1]))
+            d_mean, e = found.unbind(1)
+            torch.mul(d_scale, a * rstd, out=e)
+            torch.mul(mean, e, out=d_mean).addcmul_(a, total, value=-1)
+            pooled = _product(weights.T, found)
             if ctx.group is not None:
                 dist.all_reduce(pooled, group=ctx.group)
-            by_sample = _product(pooling.T, pooled) / _positions(x)
-            first, second = by_sample[:, 0], by_sample[:, 1] * 2
-            partly = _affine(_over_space(first, x), g, _over_space(a, x))
-            d_x = _affine(partly, x, _over_space(second, x), out=partly)
+            d_first, d_e = _product(pooling.T, pooled, 1 / _positions(x)).unbind(1)
+            d_x = _affine(_over_space(d_first, x), g, _over_space(a, x))
+            torch.addcmul(d_x, x, _over_space(d_e, x), value=-1, out=d_x)
         return d_x, d_scale, total, None, None, None, None
 
 
@@ -195,18 +197,20 @@ def _mean_and_rstd(moments: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return mean, torch.rsqrt(variance + eps)
 
 
-def _moments(x: Tensor) -> Float[Tensor, "batch 2 channels"]:
-    """First and second moments of each sample over space, in float32 or better."""
+def _sums_of_powers(x: Tensor) -> Float[Tensor, "batch 2 channels"]:
+    """``sum x`` and ``sum x^2`` of each sample over space, in float32 or better."""
     space, dtype = _space(x), _exact(x)
     found = x.new_empty((x.shape[0], 2, x.shape[1]), dtype=dtype)
+    first, second = found.unbind(1)
     if not space:
-        found[:, 0] = x
-        torch.square(found[:, 0], out=found[:, 1])
+        torch.square(first.copy_(x), out=second)
         return found
-    torch.sum(x, space, dtype=dtype, out=found[:, 0])
-    torch.linalg.vector_norm(x, 2, space, dtype=dtype, out=found[:, 1])  # squares are summed without being stored
-    found[:, 1].square_()
-    return found.div_(_positions(x))
+    torch.sum(x, space, dtype=dtype, out=first)
+    if x.is_cuda:  # squares are summed without being stored; on a CPU that is slower
+        torch.linalg.vector_norm(x, 2, space, dtype=dtype, out=second).square_()
+    else:
+        torch.sum(x.to(dtype).square(), space, out=second)
+    return found
 
 
 def _sums_of_products(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -224,14 +228,16 @@ def _scaled(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, rstd: Tensor)
     return (x * _over_space(a, x) + _over_space(b, x)).to(x.dtype)
 
 
-def _affine(b: Tensor, x: Tensor, a: Tensor, *, out: Tensor | None = None) -> Tensor:
+def _affine(b: Tensor, x: Tensor, a: Tensor) -> Tensor:
     """``a x + b`` in one pass, computed in the precision of a and rounded to that of x as it is written."""
-    return torch.addcmul(b, x, a, out=torch.empty_like(x) if out is None else out)
+    return torch.addcmul(b, x, a, out=torch.empty_like(x))
 
 
-def _product(matrix: Tensor, moments: Tensor) -> Tensor:
-    """A matrix over samples or bases times pairs of moments."""
-    return (matrix @ moments.flatten(1)).unflatten(1, moments.shape[1:])
+def _product(matrix: Tensor, pairs: Tensor, factor: float = 1.0) -> Tensor:
+    """A matrix over samples or bases times pairs of moments, times a factor."""
+    flat = pairs.flatten(1)
+    found = matrix @ flat if factor == 1 else torch.addmm(flat.new_empty(()), matrix, flat, beta=0, alpha=factor)
+    return found.unflatten(1, pairs.shape[1:])
 
 
 def _mean(x: Tensor) -> Tensor:

@@ -101,23 +101,31 @@ class GatedNorm(nn.Module):
                 f"the mixture has {self.mixture.shape[0]} rows and the norm sees {x.shape[0]}: weigh the same batch; "
                 "a norm over something else than samples (frames, patches, nodes) cannot be gated by sample"
             )
+        if self.statistics == "basis":
+            with autocast_off(x):
+                return self._by_basis(x, self.mixture)
+        normal = self.normalise(x)
         with autocast_off(x):
             scale = _mixed(self.mixture, self.weight_deviations, 1.0 if self.weight is None else self.weight)
             shift = _mixed(self.mixture, self.bias_deviations, 0.0 if self.bias is None else self.bias)
-            if self.statistics == "basis":
-                return self._by_basis(x, scale, shift)
-        normal = self.normalise(x)
         ones = (1,) * (x.dim() - 2)
         scale, shift = (part.to(normal.dtype).reshape(*part.shape, *ones) for part in (scale, shift))
         return normal * scale + shift
 
-    def _by_basis(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def _by_basis(self, x: Tensor, mixture: Tensor) -> Tensor:
         # The batch norm itself is not called: it holds the settings and the running moments, so that whatever renews,
         # restores or replaces those of batch norms finds them where it looks for them.
         norm, gates = self.normalise, cast(BasisWeights, self.weights)
         norm._check_input_dim(x)
-        weights = gates.of(x)
-        scale, shift = (part.to(weights.dtype).expand(x.shape[0], -1) for part in (scale, shift))
+        weights, exact = gates.of(x), mixture.to(self.weight_deviations.dtype)
+        pairs = ((self.weight, self.weight_deviations, 1.0), (self.bias, self.bias_deviations, 0.0))
+        scale, shift = (
+            # One operator for the sum and the product: with dozens of norms, small operators are a share of the time.
+            torch.addmm(deviations.new_full((), start) if shared is None else shared, exact, deviations)
+            .to(weights.dtype)
+            .expand(x.shape[0], -1)
+            for shared, deviations, start in pairs
+        )
         if not norm.training and norm.running_mean is not None:
             running = {"running_mean": norm.running_mean, "running_var": cast(Tensor, norm.running_var)}
             return normalise_by_running(x, scale, shift, weights, **running, eps=norm.eps)
