@@ -164,6 +164,20 @@ def test_gated_norms_start_as_the_norms_they_replace_and_are_trained(name, check
 
 
 @every
+def test_statistics_by_basis_are_the_batch_s_where_all_samples_have_the_same_gates(name):
+    body = shrunk(name)
+    before, same = copy.deepcopy(body), torch.rand(1, 3, generator=torch.Generator().manual_seed(1))
+    gate_norms(body, 3, statistics="basis")
+    body.checkpoint_activations(True)
+    with mixing(body, same):
+        features = body(images(6))
+    torch.testing.assert_close(features, before(images(6)), rtol=1e-3, atol=1e-3)
+    features.square().sum().backward()
+    for mine, theirs in zip(body.buffers(), before.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs.expand_as(mine), rtol=1e-3, atol=1e-3)
+
+
+@every
 @pytest.mark.parametrize("checkpoints", [False, True])
 def test_styles_are_mixed_after_early_blocks(name, checkpoints):
     body = shrunk(name)
