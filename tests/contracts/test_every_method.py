@@ -43,7 +43,9 @@ from small_trainings import (
     weights,
 )
 
+FORMS = ["gdu[train_gates=batch]"]  # settings that make another method of one
 CASES = [(name, mode, kind) for name in METHODS for mode in METHODS[name].modes for kind in DATASETS]
+CASES += [(name, mode, kind) for name in FORMS for mode in METHODS[name.partition("[")[0]].modes for kind in DATASETS]
 TRAINED = [case for case in CASES if case[0] != "ensemble"]  # whose members are trained one by one
 ONCE = sorted({case[:2] for case in TRAINED})
 TURNS = [(*case, list(DATASETS)[i % len(DATASETS)]) for i, case in enumerate(ONCE)]  # kinds of data take turns

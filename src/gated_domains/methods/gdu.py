@@ -17,7 +17,7 @@ from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_set
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
-from gated_domains.layer.fitting import exact, lloyd, typical_distance
+from gated_domains.layer.fitting import exact, lloyd, match_kappa, subsample, typical_distance
 from gated_domains.layer.gates import GATES, SoftmaxGate
 from gated_domains.layer.kernels import as_kernel, squared_distances
 from gated_domains.layer.output import GatedOutput, Weighed
@@ -292,7 +292,7 @@ class GDU(Method):
         except ValueError as error:
             raise DataError(f"gates cannot be fitted to these data: {error}; try gdu[num_bases=2]") from error
         self._fix_at_mean(rows)
-        self._cluster(rows)
+        self._fit_pseudo_domains(rows)
 
     def _adapt(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
         chosen, norms = self.settings, deviation_parameters(self.backbone) if self.norms else []
@@ -304,7 +304,7 @@ class GDU(Method):
                 break
         self._covered = None
         self._fix_at_mean(rows)
-        self._cluster(rows)
+        self._fit_pseudo_domains(rows)
 
     @torch.no_grad()
     def _fix_at_mean(self, rows: Tensor) -> None:
@@ -314,9 +314,12 @@ class GDU(Method):
             self.fixed_beta.copy_(torch.cat(betas).mean(0))
 
     @torch.no_grad()
-    def _cluster(self, rows: Tensor) -> None:
-        """Where training is gated by batch, find pseudo-domains: k-means of these rows, started at the bases in use."""
-        centres = self.pseudo_domains
+    def _fit_pseudo_domains(self, rows: Tensor) -> None:
+        """Where training is gated by batch, find pseudo-domains: k-means of these rows, started at the bases in use.
+
+        The mean of a batch is nearer to one basis than its samples are, so kappa is matched to the gates of batches.
+        """
+        centres, units = self.pseudo_domains, self.units
         if centres is None:
             return
 
@@ -324,11 +327,18 @@ class GDU(Method):
             x = exact(rows.to(centres.device))
             middle = x.mean(0)
             x = x - middle
-            starts = self.units.active_bases.mean(1).to(x) - middle
+            starts = units.active_bases.mean(1).to(x) - middle
             found, _, _ = lloyd(x, x.square().sum(1), starts, _CLUSTER_STEPS)
-            centres[self.units.active] = (found + middle).to(centres.dtype)
+            centres[units.active] = (found + middle).to(centres.dtype)
+            if isinstance(units.gate, SoftmaxGate) and self.settings.kappa is None:
+                some = subsample(rows, _COVERED, 0).to(units.bases)
+                products = units.weigh(some, gates="batch", blocks=self._pseudo_domain_of(some)).products
+                similarity = units.gate.similarity(products)[:, units.active]
+                units.gate.set_kappa(match_kappa(similarity, entropy=self.settings.entropy))
 
-        on_first_rank(fit, [centres])
+        on_first_rank(fit, [centres, *units.gate.buffers()])
+        if units.shared is not None:
+            units.fit_coverage(rows)  # familiarity depends on kappa
 
     def _viewed(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         """Training rows of the view that gates see, standardised by them from now on."""
