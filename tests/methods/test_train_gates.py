@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -113,18 +114,33 @@ def test_it_predicts_by_batch_and_its_run_says_so(tmp_path):
     assert "batches that gates are of" in loaded.per_rank()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_shape_checks")
+def test_on_the_embedded_digits_a_table_marks_it_as_adapting_to_the_batch_like_arm_bn(tmp_path):
+    methods = "erm,arm-bn,gdu[train_gates=batch]"
+    settings = ("--hold-out", "optical", "--seeds", 1, "--epochs", 1, "--workers", 1, "--no-report", "--out", tmp_path)
+    done = made_runs.call("compare", "digits", "--methods", methods, *settings)
+    assert done.code == 0, done.err
+    table = (tmp_path / "table.md").read_text()
+    assert re.findall(r"^\| (ERM|ARM-BN|GDU)[^|]*? (§)? ?\|", table, re.MULTILINE) == [
+        ("ERM", ""),
+        ("ARM-BN", "§"),
+        ("GDU", "§"),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("name", "settings", "why"),
+    ("settings", "why"),
     [
-        ("gdu", {"test_gates": "sample"}, "test_gates=sample does not go with train_gates=batch.*leave test_gates out"),
-        ("gdu", {"gates": "constant"}, "train_gates=batch does not go with gates=constant.*leave one of them out"),
+        ({"test_gates": "sample"}, "test_gates=sample does not go with train_gates=batch.*leave test_gates out"),
+        ({"gates": "constant"}, "train_gates=batch does not go with gates=constant.*leave one of them out"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(name, settings, why):
+def test_settings_that_contradict_each_other_are_refused(settings, why):
     with pytest.raises(DataError, match=why):
-        choose_method(name, {"train_gates": "batch", **settings})
+        choose_method("gdu", {"train_gates": "batch", **settings})
 
 
 def test_gates_that_are_taught_groups_are_trained_by_sample():
-    with pytest.raises(DataError, match="train_gates=batch does not go with gdu-groups.*leave train_gates out"):
+    with pytest.raises(DataError, match=r"train_gates=batch does not go with gdu-groups.*leave train_gates out"):
         build("gdu-groups[train_gates=batch]", vectors())
