@@ -80,6 +80,19 @@ def test_pseudo_domains_are_clusters_of_the_training_rows_with_each_centre_the_m
     torch.testing.assert_close(method.pseudo_domains, means, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("gates", ["train_gates", "test_gates"])
+def test_in_training_mode_it_predicts_with_the_gates_of_training_as_a_teacher_must(gates):
+    data = material(vectors())
+    method = build(f"gdu[{gates}=batch]", data.dataset, settings={"gated_norm": False})
+    method.prepare(lambda: looks(data, 0))
+    inputs = rows_of(data).inputs
+    expected = method.evaluate(inputs, by_pseudo_domain=gates == "train_gates")
+    assert torch.equal(method.train().predict(inputs).beta, expected.beta)
+    one_batch = method.eval().predict(inputs).beta
+    assert torch.equal(one_batch, one_batch[:1].expand_as(one_batch))
+    assert expected.beta.std(0).max() > 0.01
+
+
 def test_kappa_gives_the_gates_of_blocks_the_entropy_asked_for_unless_it_is_set():
     data = material(vectors())
     inputs = torch.cat(list(looks(data, 0)))

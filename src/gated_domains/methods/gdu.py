@@ -217,8 +217,12 @@ class GDU(Method):
         with mixing(body, weighed.mixture):
             return body(inputs)
 
+    def _evaluate_in_training(self, inputs: Tensor) -> GatedOutput:
+        """With the gates of training, by sample or by pseudo-domain: rows of many domains are never one batch."""
+        return self.evaluate(inputs, by_pseudo_domain=self.pseudo_domains is not None)
+
     def objective(self, batch: DomainBatch) -> Terms:
-        out = self.evaluate(batch.inputs, by_pseudo_domain=self.pseudo_domains is not None)
+        out = self._evaluate_in_training(batch.inputs)
         return {"task": self.task.loss(out, batch.targets), **self.penalties(out), **self.consistency(out, batch)}
 
     def penalties(self, out: GatedOutput) -> Terms:
@@ -230,7 +234,8 @@ class GDU(Method):
         return terms
 
     def predict(self, inputs: Tensor) -> Prediction:
-        out = self.evaluate(inputs, gates=self.test_gates)
+        # In training mode it is a teacher that predicts, for a training batch.
+        out = self._evaluate_in_training(inputs) if self.training else self.evaluate(inputs, gates=self.test_gates)
         left = residual(out.products, self.units.gate.explaining(out.products))
         rows = inputs.shape[0]  # not len: that would fix the batch of an exported graph
         # Of batch gates there is one beta, which is that of every row.
@@ -256,7 +261,7 @@ class GDU(Method):
             self._adapt(self._looked(looks), optimizer)
 
     def readings(self, inputs: Tensor) -> dict[str, Tensor]:
-        out = self.evaluate(inputs, by_pseudo_domain=self.pseudo_domains is not None)
+        out = self._evaluate_in_training(inputs)
         found = {
             "gate_entropy": penalties.entropy(out),
             "beta_std": out.beta.std(0).max() if len(out.beta) > 1 else out.beta.new_zeros(()),
