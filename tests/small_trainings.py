@@ -87,13 +87,18 @@ def build(
     task: Any = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Method:
-    """A method by name, with weights drawn from a seed; for fine-tuning on a frozen body."""
+    """A method by name, with weights drawn from a seed; for fine-tuning on a frozen body.
+
+    ``gdu[train_gates=batch]`` is a name with settings.
+    """
     torch.manual_seed(seed)
     chosen = problem(dataset, body, task=task)
     if mode == "fine_tune":
         chosen = problem(dataset, FrozenBody(chosen.make_body()), task=task)
+    name, _, inside = name.partition("[")
+    written = dict(setting.split("=") for setting in inside.rstrip("]").split(",") if setting)
     kind = METHODS[name]
-    return kind.build(kind.settings_type(**(settings or {})), chosen, mode=mode)
+    return kind.build(kind.settings_type(**written, **(settings or {})), chosen, mode=mode)
 
 
 @cache

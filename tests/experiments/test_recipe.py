@@ -397,6 +397,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("method", "gated_norm"): False,
     ("method", "norm_statistics"): "basis",
     ("method", "test_gates"): "batch",
+    ("method", "train_gates"): "batch",
     ("method", "lambda_dev"): 0.2,
     ("method", "gates"): "constant",
     ("method", "lambda_ols"): 0.1,

@@ -143,8 +143,57 @@ def test_weighted_penalties_are_the_terms_of_the_penalty():
     torch.testing.assert_close(made.penalty(out), terms["reconstruction"] + terms["entropy"])
 
 
+BLOCKS = torch.tensor([4, 0, 4, 1, 0, 0, 7, 4, 1])  # numbers need not be consecutive; one block has a single row
+
+
+@pytest.mark.parametrize("gate", ["cosine", "mmd", "projection"])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_each_block_is_gated_like_a_batch_of_its_own(settings, gate):
+    made, (x, z) = units(gate=gate, **settings), batch(9)
+    found = made.mix(x, made.weigh(z, gates="batch", blocks=BLOCKS))
+    penalties = {name: torch.zeros(()).double() for name in made.penalty_terms(found)}
+    for block in BLOCKS.unique():
+        own = block == BLOCKS
+        alone = made.evaluate(x[own], z[own], gates="batch")
+        rows = int(own.sum())
+        torch.testing.assert_close(found.prediction[own], alone.prediction)
+        torch.testing.assert_close(found.beta[own], alone.beta.expand(rows, -1))
+        torch.testing.assert_close(found.products.self_product[own], alone.products.self_product.expand(rows))
+        torch.testing.assert_close(found.products.cross[own], alone.products.cross.expand(rows, -1))
+        for name, term in made.penalty_terms(alone).items():
+            penalties[name] += rows / 9 * term
+    for name, term in made.penalty_terms(found).items():
+        torch.testing.assert_close(term, penalties[name])
+
+
+def test_one_block_is_the_batch_and_blocks_of_one_row_are_samples():
+    made, (_, z) = units(), batch(9)
+    one = made.weigh(z, gates="batch", blocks=torch.zeros(9, dtype=torch.long))
+    torch.testing.assert_close(one.beta, made.weigh(z, gates="batch").beta.expand(9, -1))
+    torch.testing.assert_close(made.weigh(z, gates="batch", blocks=torch.arange(9)).beta, made.weigh(z).beta)
+
+
+def test_gradients_of_blocks_are_those_of_their_own_batches():
+    made, (x, z) = units(), batch(9)
+    losses = [
+        made.mix(x, made.weigh(z, gates="batch", blocks=BLOCKS)).prediction.square().sum(),
+        sum(made(x[own], z[own], gates="batch").square().sum() for own in BLOCKS.unique().unsqueeze(1) == BLOCKS),
+    ]
+    ours, slow = (torch.autograd.grad(loss, made.bases)[0] for loss in losses)
+    assert ours.abs().max() > 0
+    torch.testing.assert_close(ours, slow)
+
+
 @pytest.mark.usefixtures("without_shape_checks")
 class TestWhatIsRefused:
+    def test_blocks_of_gates_by_sample(self):
+        with pytest.raises(ValueError, match="blocks are for gates='batch', got gates='sample'; leave blocks out"):
+            units().weigh(batch(9)[1], blocks=BLOCKS)
+
+    def test_blocks_of_other_rows(self):
+        with pytest.raises(ValueError, match=r"a number for each row of gating, got shape \(9,\) for gating of"):
+            units().weigh(batch(5)[1], gates="batch", blocks=BLOCKS)
+
     def test_a_view_of_the_wrong_width(self):
         with pytest.raises(ValueError, match=re.escape("gating must have width 3")):
             units().weigh(torch.randn(5, 4).double())

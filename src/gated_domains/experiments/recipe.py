@@ -69,6 +69,7 @@ _LATER_IN_TRAINING = {
 }
 _LATER_IN_METHODS = {
     "test_gates": "sample",
+    "train_gates": "sample",
     "max_bases": None,
     "lambda_ols": None,
     "lambda_l1": None,

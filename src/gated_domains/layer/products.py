@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -79,6 +79,27 @@ def pooled(
     to_all = mean_kernel(kernel, x, x.unsqueeze(1), budget=budget)
     with autocast_off(w):
         return products._replace(self_product=(w @ to_all @ w)[None], cross=(w @ products.cross)[None])
+
+
+def pooled_by_block(
+    products: InnerProducts,
+    kernel: KernelLike,
+    x: Float[Tensor, "rows features"],
+    blocks: Int64[Tensor, " rows"],
+    *,
+    budget: int = MEMORY_BUDGET,
+) -> InnerProducts:
+    """The products of the mean embedding of each block, ``1/|b| sum_{i in b} phi(x_i)``, repeated for its rows.
+
+    Rows with the same number in ``blocks`` are one block, and each row gets the products of its own block. Shapes do
+    not depend on how many blocks there are, so a graph can capture it, and means over rows weight blocks by their size.
+    """
+    same = (blocks.unsqueeze(1) == blocks).to(products.cross.dtype)
+    weights = same / same.sum(1, keepdim=True)
+    to_all = mean_kernel(kernel, x, x.unsqueeze(1), budget=budget)
+    with autocast_off(weights):
+        to_own_block = (weights * to_all).sum(1)
+        return products._replace(self_product=weights @ to_own_block, cross=weights @ products.cross)
 
 
 def mean_kernel(

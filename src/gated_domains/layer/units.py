@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 
 from gated_domains.common.numbers import at_least_one, not_negative
@@ -25,7 +25,7 @@ from gated_domains.layer.gates import GATES, Gate, ProjectionGate, SoftmaxGate, 
 from gated_domains.layer.kernels import Gaussian, KernelLike, kernel_like
 from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.penalties import Gated, Penalty, Target, as_orthogonality, mean_square_by_basis
-from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled
+from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled, pooled_by_block
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.tasks import ProbabilisticRegression, Task, as_task, match_moments
 
@@ -181,18 +181,30 @@ class GatedDomainUnits(Anneals):
         """
         return self.mix(features, self.weigh(self._checked_view(features, gating), gates=gates))
 
-    def weigh(self, gating: Shaped[Tensor, "*batch gating"], *, gates: Gates = "sample") -> Weighed:
+    def weigh(
+        self,
+        gating: Shaped[Tensor, "*batch gating"],
+        *,
+        gates: Gates = "sample",
+        blocks: Int64[Tensor, "*batch"] | None = None,
+    ) -> Weighed:
         """The first half of ``evaluate``: inner products, beta and coverage, from the gating view alone.
 
         For whoever needs them before there are features: a body with gated norms mixes by them, and ``mix`` after it.
+
+        ``blocks``, with ``gates="batch"``, numbers the block that each row belongs to: every block is then gated like a
+        batch of its own. Beta and the products have a row for each sample, the same within a block.
         """
         check_input("gating", gating, self.gating_features)
         lead, z = gating.shape[:-1], gating.reshape(-1, self.gating_features)
         own = self._products(z)
-        products = own if gates == "sample" else self._pooled(own, z, gates)
+        if blocks is not None:
+            products = self._pooled_by_block(own, z, gates, lead, blocks)
+        else:
+            products = own if gates == "sample" else self._pooled(own, z, gates)
         beta = self.gate(products)
         covered = None if self.shared is None else self._covered(own)
-        if gates == "sample":
+        if gates == "sample" or blocks is not None:
             beta = beta.reshape(*lead, self.max_bases)
             products = products._replace(
                 self_product=products.self_product.reshape(lead), cross=products.cross.reshape(*lead, self.max_bases)
@@ -276,6 +288,18 @@ class GatedDomainUnits(Anneals):
         if gates != "batch":
             raise ValueError(f"gates must be 'sample', 'batch' or a GateStream, got {gates!r}")
         return pooled(own, self.kernel, z, budget=self.memory_budget)
+
+    def _pooled_by_block(
+        self, own: InnerProducts, z: Tensor, gates: Gates, lead: torch.Size, blocks: Tensor
+    ) -> InnerProducts:
+        if gates != "batch":
+            raise ValueError(f"blocks are for gates='batch', got gates={gates!r}; leave blocks out")
+        if blocks.shape != lead:
+            raise ValueError(
+                f"blocks must have a number for each row of gating, got shape {tuple(blocks.shape)} for gating of "
+                f"shape {(*lead, self.gating_features)}"
+            )
+        return pooled_by_block(own, self.kernel, z, blocks.reshape(-1), budget=self.memory_budget)
 
     def _covered(self, own: InnerProducts) -> Tensor:
         detached = InnerProducts(own.self_product.detach(), own.cross.detach(), own.gram.detach(), own.active)

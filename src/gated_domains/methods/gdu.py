@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
-from jaxtyping import Float
-from pydantic import Field
+from jaxtyping import Float, Int64
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from gated_domains.backbones.backbone import Backbone
@@ -25,13 +25,14 @@ from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_set
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
-from gated_domains.layer.fitting import typical_distance
+from gated_domains.layer.fitting import exact, lloyd, match_kappa, subsample, typical_distance
 from gated_domains.layer.gates import GATES, SoftmaxGate
-from gated_domains.layer.kernels import as_kernel
+from gated_domains.layer.kernels import as_kernel, squared_distances
 from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.penalties import mean_square_by_basis
 from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.products import residual
+from gated_domains.layer.replicas import on_first_rank
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
 from gated_domains.layer.tasks import Task
 from gated_domains.layer.units import LAMBDA_DEV, GatedDomainUnits, Gates
@@ -41,6 +42,7 @@ from gated_domains.settings import Settings
 from gated_domains.settings.search import Between
 
 _ROUNDS = 3  # at the start of an epoch, until the number of adaptive bases is found
+_CLUSTER_STEPS = 50  # of k-means at most, for pseudo-domains
 _COVERED = 2_048  # random rows for the quantiles of familiarity, where the view that gates see does not change
 
 Gating = Literal["auto", "features", "style", "filters", "input", "projection", "tokens", "graphs"]
@@ -54,7 +56,9 @@ class GDUSettings(Settings):
     projection of wide ones, statistics of tokens or of atoms. ``gated_norm`` None: where it can be (end to end, gates
     that see the raw input, a body with batch norm over samples) and the body is not a large one. ``norm_statistics``
     "basis": gated norms normalise by moments weighted by beta instead of by those of the whole batch. ``test_gates``
-    "batch": predictions are gated by the mean of a batch of one domain instead of by each sample. ``num_bases``
+    "batch": predictions are gated by the mean of a batch of one domain instead of by each sample. ``train_gates``
+    "batch": so is training, by the mean of the rows of each pseudo-domain in a batch. Pseudo-domains are clusters of
+    the training rows in the view that gates see, as many as bases, and need no domain labels. ``num_bases``
     "adaptive" begins with one and finds their number in the first epochs, ``max_bases`` (12) at most; "auto" takes it
     from a Davies-Bouldin score before them.
 
@@ -78,11 +82,33 @@ class GDUSettings(Settings):
     gated_norm: bool | None = None
     norm_statistics: Statistics = "batch"
     test_gates: Literal["sample", "batch"] = "sample"
+    train_gates: Literal["sample", "batch"] = "sample"
     lambda_dev: Annotated[float, Between(0.01, 1.0, log=True)] = Field(default=LAMBDA_DEV, ge=0)
     lambda_ols: Annotated[float, Between(1e-4, 0.1, log=True)] = Field(default=1e-3, ge=0)
     lambda_l1: float = Field(default=0.0, ge=0)
     lambda_entropy: float = Field(default=0.0, ge=0)
     lambda_orth: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _predict_as_trained(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("train_gates") == "batch":
+            return {"test_gates": "batch", **fields}
+        return fields
+
+    @model_validator(mode="after")
+    def _check_train_gates(self) -> GDUSettings:
+        if self.train_gates == "batch" and self.test_gates != "batch":
+            raise ValueError(
+                f"test_gates={self.test_gates} does not go with train_gates=batch: experts trained with the gates of "
+                "batches expect them in prediction; leave test_gates out, or train_gates"
+            )
+        if self.train_gates == "batch" and self.gates == "constant":
+            raise ValueError(
+                "train_gates=batch does not go with gates=constant: constant gates do not look at batches; leave one "
+                "of them out"
+            )
+        return self
 
 
 class GDU(Method):
@@ -96,6 +122,7 @@ class GDU(Method):
     units: GatedDomainUnits
     test_gates: Gates
     fixed_beta: Tensor | None
+    pseudo_domains: Tensor | None
 
     def __init__(
         self,
@@ -117,6 +144,9 @@ class GDU(Method):
         # Where gates are constant, the beta of every sample.
         constant = getattr(settings, "gates", "learned") == "constant"
         self.register_buffer("fixed_beta", torch.ones(units.max_bases) / units.max_bases if constant else None)
+        # Where training is gated by batch, the centre of each pseudo-domain in the view that gates see.
+        by_batch = getattr(settings, "train_gates", "sample") == "batch"
+        self.register_buffer("pseudo_domains", units.bases.detach().mean(1) if by_batch else None)
         self._static: Tensor | None = None  # a view of the raw input does not move: looked at once, and not saved
         self._covered: Tensor | None = None  # the bases that coverage was fitted with, where nothing else can move it
 
@@ -161,14 +191,30 @@ class GDU(Method):
         self.batchwise = gates == "batch"
         self.in_steps = ROWS_AT_A_TIME if isinstance(gates, GateStream) else None
 
-    def evaluate(self, inputs: Tensor, *, gates: Gates = "sample") -> GatedOutput:
-        """Everything one pass finds; the gates are weighed once, for the norms of the body and for the head."""
+    def evaluate(self, inputs: Tensor, *, gates: Gates = "sample", by_pseudo_domain: bool = False) -> GatedOutput:
+        """Everything one pass finds; the gates are weighed once, for the norms of the body and for the head.
+
+        ``by_pseudo_domain``: the rows of each pseudo-domain are gated as a batch of their own, as in training with
+        ``train_gates="batch"``.
+        """
         if not self.norms:
             view = self.backbone(inputs)
             seen = view.features if view.gating is None else view.gating
-            return self.units.mix(view.features, self._fixed(self.units.weigh(seen, gates=gates)))
-        weighed = self._fixed(self.units.weigh(cast(Backbone, self.backbone).look(inputs), gates=gates))
+            return self.units.mix(view.features, self._weigh(seen, gates, by_pseudo_domain))
+        weighed = self._weigh(cast(Backbone, self.backbone).look(inputs), gates, by_pseudo_domain)
         return self.units.mix(self._gated_features(inputs, weighed), weighed)
+
+    def _weigh(self, seen: Tensor, gates: Gates, by_pseudo_domain: bool) -> Weighed:
+        if by_pseudo_domain:
+            return self.units.weigh(seen, gates="batch", blocks=self._pseudo_domain_of(seen))
+        return self._fixed(self.units.weigh(seen, gates=gates))
+
+    @torch.no_grad()
+    def _pseudo_domain_of(self, seen: Float[Tensor, "batch gating"]) -> Int64[Tensor, " batch"]:
+        """The index of the pseudo-domain whose centre is nearest to each row; found without waiting for a device."""
+        assert self.pseudo_domains is not None
+        distances = squared_distances(seen.to(self.pseudo_domains.dtype), self.pseudo_domains)
+        return distances.masked_fill(~self.units.active, torch.inf).argmin(1)
 
     def _fixed(self, weighed: Weighed) -> Weighed:
         """The weighing with the beta of constant gates, where they are."""
@@ -188,8 +234,12 @@ class GDU(Method):
         with mixing(body, weighed.mixture, active=self.units.active):
             return body(inputs)
 
+    def _evaluate_in_training(self, inputs: Tensor) -> GatedOutput:
+        """With the gates of training, by sample or by pseudo-domain: rows of many domains are never one batch."""
+        return self.evaluate(inputs, by_pseudo_domain=self.pseudo_domains is not None)
+
     def objective(self, batch: DomainBatch) -> Terms:
-        out = self.evaluate(batch.inputs)
+        out = self._evaluate_in_training(batch.inputs)
         return {"task": self.task.loss(out, batch.targets), **self.penalties(out), **self.consistency(out, batch)}
 
     def penalties(self, out: GatedOutput) -> Terms:
@@ -201,7 +251,8 @@ class GDU(Method):
         return terms
 
     def predict(self, inputs: Tensor) -> Prediction:
-        out = self.evaluate(inputs, gates=self.test_gates)
+        # In training mode it is a teacher that predicts, for a training batch.
+        out = self._evaluate_in_training(inputs) if self.training else self.evaluate(inputs, gates=self.test_gates)
         left = residual(out.products, self.units.gate.explaining(out.products))
         rows = inputs.shape[0]  # not len: that would fix the batch of an exported graph
         # Of batch gates there is one beta, which is that of every row.
@@ -230,7 +281,7 @@ class GDU(Method):
             self._adapt(self._looked(looks), optimizer)
 
     def readings(self, inputs: Tensor) -> dict[str, Tensor]:
-        out = self.evaluate(inputs)
+        out = self._evaluate_in_training(inputs)
         found = {
             "gate_entropy": penalties.entropy(out),
             "beta_std": out.beta.std(0).max() if len(out.beta) > 1 else out.beta.new_zeros(()),
@@ -243,6 +294,9 @@ class GDU(Method):
         if self.units.adaptive:
             found["num_bases"] = self.units.active.sum()
         return found
+
+    def per_rank(self) -> list[str]:
+        return [*super().per_rank(), *(["batches that gates are of"] if self.pseudo_domains is not None else [])]
 
     @property
     def _stands_still(self) -> bool:
@@ -263,6 +317,7 @@ class GDU(Method):
         except ValueError as error:
             raise DataError(f"gates cannot be fitted to these data: {error}; try gdu[num_bases=2]") from error
         self._fix_at_mean(rows)
+        self._fit_pseudo_domains(rows)
 
     def _adapt(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
         chosen = self.settings
@@ -276,6 +331,7 @@ class GDU(Method):
                     break
         self._covered = None
         self._fix_at_mean(rows)
+        self._fit_pseudo_domains(rows)
 
     @torch.no_grad()
     def _fix_at_mean(self, rows: Tensor) -> None:
@@ -283,6 +339,33 @@ class GDU(Method):
         if self.fixed_beta is not None:
             betas = [self.units.weigh(part.to(self.units.bases)).beta for part in rows.split(_COVERED)]
             self.fixed_beta.copy_(torch.cat(betas).mean(0))
+
+    @torch.no_grad()
+    def _fit_pseudo_domains(self, rows: Tensor) -> None:
+        """Where training is gated by batch, find pseudo-domains: k-means of these rows, started at the bases in use.
+
+        The mean of a batch is nearer to one basis than its samples are, so kappa is matched to the gates of batches.
+        """
+        centres, units = self.pseudo_domains, self.units
+        if centres is None:
+            return
+
+        def fit() -> None:
+            x = exact(rows.to(centres.device))
+            middle = x.mean(0)
+            x = x - middle
+            starts = units.active_bases.mean(1).to(x) - middle
+            found, _, _ = lloyd(x, x.square().sum(1), starts, _CLUSTER_STEPS)
+            centres[units.active] = (found + middle).to(centres.dtype)
+            if isinstance(units.gate, SoftmaxGate) and self.settings.kappa is None:
+                some = subsample(rows, _COVERED, 0).to(units.bases)
+                products = units.weigh(some, gates="batch", blocks=self._pseudo_domain_of(some)).products
+                similarity = units.gate.similarity(products)[:, units.active]
+                units.gate.set_kappa(match_kappa(similarity, entropy=self.settings.entropy))
+
+        on_first_rank(fit, [centres, *units.gate.buffers()])
+        if units.shared is not None:
+            units.fit_coverage(rows)  # familiarity depends on kappa
 
     def _viewed(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         """Training rows of the view that gates see, standardised by them from now on."""

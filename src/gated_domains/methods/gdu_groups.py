@@ -68,6 +68,11 @@ class GroupGDU(GDU):
         source_domains(problem, cls)
         if settings.gates == "constant" and settings.supervise > 0:
             raise DataError("constant gates cannot be taught groups; set supervise=0 beside gates=constant")
+        if settings.train_gates == "batch":
+            raise DataError(
+                "train_gates=batch does not go with gdu-groups, whose gates learn the group of each sample; leave "
+                "train_gates out, or take gdu[train_gates=batch]"
+            )
         method = cast(GroupGDU, super().build(settings, problem, mode=mode))
         method._know_of(problem.domains)
         return method

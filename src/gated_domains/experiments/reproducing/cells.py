@@ -67,7 +67,8 @@ def described_rows(rows: Iterable[str]) -> dict[str, Row]:
     for row in rows:
         recipe = next(recipe for column in COLUMNS if (recipe := recipe_of(row, column)) is not None)
         kind = METHODS[recipe.method.name]
-        found[row] = Row(label=ROWS[row], uses_domains=kind.uses_domains, batchwise=kind.batchwise)
+        batchwise = kind.batchwise or getattr(recipe.method.settings, "test_gates", "sample") == "batch"
+        found[row] = Row(label=ROWS[row], uses_domains=kind.uses_domains, batchwise=batchwise)
     return found
 
 
