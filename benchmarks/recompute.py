@@ -6,7 +6,7 @@
 Three kinds of file are read:
 
 * ``.csv``: a run list with the columns row, target, seed, accuracy (a share).
-* ``.json``: what ``partial_invariance.py --save`` and ``search_gdu.py --save`` write.
+* ``.json``: what ``partial_invariance.py --save`` writes, and ``results/search_*.json``.
 * ``.md``: every table with a column ``mean`` and a row for the baseline. The columns before the mean are held-out
   domains, in percent. A difference of two cells is the mean difference on that domain, so the effect on a new domain
   follows from them, up to rounding; the effect on these domains needs single runs and is left out.
@@ -94,7 +94,7 @@ def read_run_list(path: Path) -> Scores:
 
 
 def read_saved(path: Path) -> Scores:
-    """The same from the JSON of ``partial_invariance.py`` or of ``search_gdu.py``."""
+    """The same from the JSON of ``partial_invariance.py`` or of a search for forms of GDU."""
     saved, scores = json.loads(path.read_text()), Scores()
     for method, by_run in saved.get("scores", {}).items():
         for run, score in by_run.items():
