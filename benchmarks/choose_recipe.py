@@ -6,8 +6,8 @@
 
 ``run`` holds each domain of one choosing set out in turn, trains the variants on the others, and writes one line per
 training to ``results/choose/SET_MACHINE.csv``, after every training: the same command resumes. Seeds can be shared by
-several processes, each with its own ``--machine``. SYN is removed from Digits-5 before anything is trained; it is kept
-for one confirmation.
+several processes, each with its own ``--machine``. SYN is removed from Digits-5 before anything is trained: it is kept
+for one confirmation, ``run digits5-confirm``, whose lists (``results/choose/confirm``) `recompute.py` makes a table of.
 
 ``decide`` reads all run lists. A part is the difference between a variant with it and one without it, for the same data
 set, held-out domain and seed. Each data set gives the mean over its held-out domains and its standard error (the unit
@@ -45,8 +45,6 @@ from gated_domains.reports.charts.drawn import figure
 from gated_domains.training.engine import Hardware
 
 MIX, MIX_GDU = "erm[fourier_mix=0.9,ema=0.995]", "gdu[fourier_mix=0.9,ema=0.995]"
-
-
 PARTS = (
     Part("weight averaging (EMA)", "erm[ema=0.995]", "erm"),
     Part("weight averaging on GDU", "gdu[ema=0.995]", "gdu"),
@@ -67,6 +65,13 @@ PARTS = (
 )
 
 
+CONFIRMED = (
+    *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
+    *("gdu", "gdu[gates=constant]", MIX_GDU, "recommended", "linear"),
+)
+"""The rows of the table with all five domains of Digits-5, SYN among them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChoosingSet:
     """How a data set is read, divided and trained on."""
@@ -78,6 +83,8 @@ class ChoosingSet:
     hold_out: str = "each"
     body: str = "auto"
     training: Mapping[str, Any] = field(default_factory=dict)
+    confirms: bool = False
+    """Not a choosing set: `decide` never reads its run lists, which are in ``confirm/``."""
 
 
 _DIGITS5 = {"epochs": 10, "batch_size": 512, "rate": 1e-3, "precision": "bf16"}
@@ -89,6 +96,7 @@ SETS = {
     "pacs-features": ChoosingSet(),
     "heart": ChoosingSet(reading=Reading(target="num", domain="hospital", positive=("1", "2", "3", "4"))),
     "sentiment": ChoosingSet(hold_out="folds:4"),  # 16 shops: 12 train, 4 are held out together
+    "digits5-confirm": ChoosingSet(images=True, body="digits", training=_DIGITS5, confirms=True),
 }
 BENCHMARKS = Path(__file__).parent
 LISTS = BENCHMARKS / "results" / "choose"
@@ -149,16 +157,18 @@ class RunList(Watching):
 
 def run(chosen: argparse.Namespace) -> None:
     """Train what the run list does not have yet."""
-    name, settings, what = chosen.set, SETS[chosen.set], chosen.data or chosen.set
+    name, settings = chosen.set, SETS[chosen.set]
+    what = chosen.data or name.removesuffix("-confirm")
     parts = [part for part in PARTS if settings.images or not part.images]
-    variants = chosen.methods or list(dict.fromkeys(v for part in parts for v in (part.without, part.with_it)))
+    every = CONFIRMED if settings.confirms else [v for part in parts for v in (part.without, part.with_it)]
+    variants = chosen.methods or list(dict.fromkeys(every))
     loading = partial(load, name, what, chosen.data_dir)
     dataset = loading()
     data, training = DataSettings.of(what, settings.reading), default_training(dataset, settings.training)
     frame = checked_frame({}, data=data, body=settings.body, training=training)
     splits = hold_outs(dataset, settings.hold_out, validation=frame.validation, seed=frame.split_seed)
     runner = Runner(dataset, chosen.out / name, hardware=Hardware(compile=chosen.compile))
-    path = chosen.lists / f"{name}_{chosen.machine}.csv"
+    path = chosen.lists / ("confirm" if settings.confirms else "") / f"{name}_{chosen.machine}.csv"
     rows = read_list(path)
     listed = {(row["method"], row["target"], int(row["seed"])): row["run"] for row in rows}
     wanted: dict[str, Row] = {}
