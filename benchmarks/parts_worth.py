@@ -103,12 +103,13 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     for one in findings:
         tau = ABSENT if one.pooled is None else f"{one.pooled.tau:.2f}"
         folds = sum(effect.n for effect in one.by_set.values())
-        counts = f"{one.fold_mean:+.2f} | {tau} | {len(one.by_set)} | {folds} | {one.pairs}"
+        sets = sum(bool(effect.error) for effect in one.by_set.values())  # others are not in the analysis
+        counts = f"{one.fold_mean:+.2f} | {tau} | {sets} | {folds} | {one.pairs}"
         lines.append(f"| {one.part.name} | {one.text} | {one.decision} | {counts} |")
-    sets = list(dict.fromkeys(name for one in findings for name in one.by_set))
-    lines += ["", f"| part | with it | without it | {' | '.join(sets)} |", "|---|---|---|" + "---:|" * len(sets)]
+    names = list(dict.fromkeys(name for one in findings for name in one.by_set))
+    lines += ["", f"| part | with it | without it | {' | '.join(names)} |", "|---|---|---|" + "---:|" * len(names)]
     for one in findings:
-        cells = [f"{one.by_set[name].difference:+.2f}" if name in one.by_set else ABSENT for name in sets]
+        cells = [f"{one.by_set[name].difference:+.2f}" if name in one.by_set else ABSENT for name in names]
         lines.append(f"| {one.part.name} | `{one.part.with_it}` | `{one.part.without}` | {' | '.join(cells)} |")
     return lines
 
