@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -44,27 +45,21 @@ from gated_domains.experiments.runner import Runner
 from gated_domains.reports.charts.drawn import figure
 from gated_domains.training.engine import Hardware
 
-MIX, MIX_GDU = "erm[fourier_mix=0.9,ema=0.995]", "gdu[fourier_mix=0.9,ema=0.995]"
+_MIXING = "fourier_mix=0.9,ema=0.995"
+MIX, MIX_GDU = f"erm[{_MIXING}]", f"gdu[{_MIXING}]"
 PARTS = (
-    Part("weight averaging (EMA)", "erm[ema=0.995]", "erm"),
-    Part("weight averaging on GDU", "gdu[ema=0.995]", "gdu"),
+    Part("EMA of the weights", "erm[ema=0.995]", "erm"),
+    Part("EMA on GDU", "gdu[ema=0.995]", "gdu"),
     Part("MixStyle", "erm[mixstyle=0.5,ema=0.995]", "erm[ema=0.995]"),
     Part("Fourier mixing", MIX, "erm[ema=0.995]", images=True),
-    Part("consistency on top of mixing", "erm[fourier_mix=0.9,consistency=1,ema=0.995]", MIX, images=True),
+    Part("consistency, with mixing", f"erm[{_MIXING},consistency=1]", MIX, images=True),
     Part("GDU instead of ERM", "gdu", "erm"),
-    Part("gates (against constant gates)", "gdu", "gdu[gates=constant]"),
+    Part("gates vs. constant gates", "gdu", "gdu[gates=constant]"),
     Part("statistics by basis", "gdu[norm_statistics=basis]", "gdu"),
     Part("batch gates in training", "gdu[train_gates=batch]", "gdu"),
-    Part("GDU on top of mixing", MIX_GDU, MIX, images=True),
-    Part(
-        "statistics by basis on top of mixing",
-        "gdu[norm_statistics=basis,fourier_mix=0.9,ema=0.995]",
-        MIX_GDU,
-        images=True,
-    ),
+    Part("GDU, with mixing", MIX_GDU, MIX, images=True),
+    Part("basis stats, with mixing", f"gdu[norm_statistics=basis,{_MIXING}]", MIX_GDU, images=True),
 )
-
-
 CONFIRMED = (
     *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
     *("gdu", "gdu[gates=constant]", MIX_GDU, "recommended", "linear"),
@@ -140,15 +135,21 @@ class RunList(Watching):
 
     def __init__(self, path: Path, rows: list[Row], wanted: Mapping[str, Row], recipes: Sequence[Recipe], **shown: int):
         super().__init__(recipes, **shown)
-        self.path, self.rows, self.wanted = path, rows, dict(wanted)
+        self.path, self.rows, self.wanted, self.writing = path, rows, dict(wanted), Lock()
 
     def record(self, folder: RunFolder, result: Mapping[str, Any]) -> None:
         row = self.wanted.pop(folder.path.name, None)  # a network that a head needs is not in the list
         if row is not None:
             scores = list(result["test"]["by_domain"].values())
             row |= {"score": f"{100 * sum(scores) / len(scores):.4f}", "seconds": f"{result['seconds']:.2f}"}
-            self.rows.append({name: row[name] for name in FIELDS})
-            write_csv(self.path, self.rows)
+            with self.writing:  # trainings that share a GPU may end in several threads
+                self.rows.append({name: row[name] for name in FIELDS})
+                write_csv(self.path, self.rows)
+
+    def record_done(self, runner: Runner, recipes: Sequence[Recipe]) -> None:
+        for recipe in recipes:
+            if (folder := runner.folder(recipe)).done:
+                self.record(folder, folder.result())
 
     def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **more: Any) -> None:
         super().run_ended(recipe, folder, result, **more)
@@ -191,10 +192,9 @@ def run(chosen: argparse.Namespace) -> None:
     with choose_executor(runner, len(recipes), data=loading, workers=chosen.workers) as executor:
         left, done = runner.to_train(recipes)
         with RunList(path, rows, wanted, left, done=done, workers=executor.workers) as watching:
-            for recipe in recipes:
-                if (folder := runner.folder(recipe)).done:
-                    watching.record(folder, folder.result())
+            watching.record_done(runner, recipes)
             executor.run(recipes, watcher=watching)
+            watching.record_done(runner, recipes)  # what another process made meanwhile
     for row in watching.wanted.values():
         print(f"not finished: {row['method']}, {row['target']} held out, seed {row['seed']}")
 

@@ -249,7 +249,7 @@ def test_a_part_is_on_where_its_mean_is_positive_and_its_interval_stays_above_th
     made["main"]()
     with (tmp_path / "choose_parts.csv").open(newline="") as file:
         found = {row["part"]: row for row in csv.DictReader(file) if row["dataset"] == "all"}
-    part = found["weight averaging (EMA)"]
+    part = found["EMA of the weights"]
     numbers = [float(part[name]) for name in ("points", "low90", "high90")]
     assert numbers == pytest.approx(pooled_by_loops(by_set), abs=1e-6)
     assert part["decision"] == "on"
