@@ -125,7 +125,8 @@ def read_list(path: Path) -> list[Row]:
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as draft, draft.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        fields = dict.fromkeys(field for row in rows for field in row)
+        writer = csv.DictWriter(file, fieldnames=list(fields), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
@@ -221,6 +222,9 @@ def decide(chosen: argparse.Namespace) -> None:
         raise SystemExit(f"{chosen.lists} has no run list with both variants of any part; make one by `run` first")
     measured = {one.part for one in findings}
     lines = section(findings, [part for part in parts if part not in measured])
+    absent = [name for name, one in SETS.items() if not one.confirms and name not in scores]
+    if absent:
+        lines = [f"**Preliminary**: there are no runs yet on {', '.join(absent)}.", "", *lines]
     print("\n".join(lines))
     write_csv(chosen.lists.parent / "choose_parts.csv", [row for one in findings for row in one.rows()])
     figure(forest(findings)).savefig(chosen.page.with_suffix(".png"), dpi=150)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,10 @@ from gated_domains.reports.columns import ABSENT
 
 LARGEST_LOSS = 0.5
 LEVEL = 0.90
+_HEADING = (
+    "| part | points (90 % interval) | decision | cautious lower bound | mean over folds | tau "
+    "| data sets | folds | pairs |"
+)
 Scores = dict[str, dict[str, dict[Key, float]]]
 """In percent, by data set, method and (hold-out, domain, seed)."""
 
@@ -61,6 +65,20 @@ class Finding:
             return f"{self.fold_mean:+.2f} (no interval)"
         return f"{self.pooled.effect.difference:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"
 
+    @property
+    def cautious_low(self) -> float | None:
+        """The lower bound with a standard error that is never below that of the weights alone.
+
+        Data sets that happen to agree give Hartung and Knapp's interval hardly any width. The usual remedy (Roever,
+        Knapp and Friede 2015) takes the larger of their variance and ``1 / sum(w)``, with ``w = 1 / (v + tau^2)``.
+        """
+        if self.pooled is None or self.pooled.effect.error is None:
+            return None
+        effect, tau = self.pooled.effect, self.pooled.tau
+        weights = sum(1 / (one.error**2 + tau**2) for one in self.by_set.values() if one.error)
+        interval = replace(effect, error=max(effect.error or 0.0, weights**-0.5)).interval(LEVEL)
+        return None if interval is None else interval.low
+
     def rows(self) -> list[dict[str, Any]]:
         about = {"part": self.part.name, "with": self.part.with_it, "without": self.part.without}
         effects = {**self.by_set, **({} if self.pooled is None else {"all": self.pooled.effect})}
@@ -70,8 +88,8 @@ class Finding:
             ends = (None, None) if interval is None else (interval.low, interval.high)
             numbers = {"points": effect.difference, "standard_error": effect.error, "low90": ends[0], "high90": ends[1]}
             tau = self.pooled.tau if self.pooled is not None and name == "all" else None
-            decision = self.decision if name == "all" else ""
-            rows.append({**about, "dataset": name, **numbers, "n": effect.n, "tau": tau, "decision": decision})
+            last = {"cautious_low90": self.cautious_low, "decision": self.decision} if name == "all" else {}
+            rows.append({**about, "dataset": name, **numbers, "n": effect.n, "tau": tau, **last})
         return rows
 
 
@@ -98,13 +116,13 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
         groups[one.decision.partition(":")[0]].append(f"{one.part.name} {one.text.partition(' ')[0]}")
     groups["not measured yet"] = [part.name for part in missing]
     lines = [f"- **{group.capitalize()}**: {', '.join(names)}." for group, names in groups.items() if names]
-    lines += ["", "| part | points (90 % interval) | decision | mean over folds | tau | data sets | folds | pairs |"]
-    lines += ["|---|---:|---|---:|---:|---:|---:|---:|"]
+    lines += ["", _HEADING, "|---|---:|---|" + "---:|" * 6]
     for one in findings:
         tau = ABSENT if one.pooled is None else f"{one.pooled.tau:.2f}"
         folds = sum(effect.n for effect in one.by_set.values())
         sets = sum(bool(effect.error) for effect in one.by_set.values())  # others are not in the analysis
-        counts = f"{one.fold_mean:+.2f} | {tau} | {sets} | {folds} | {one.pairs}"
+        low = ABSENT if one.cautious_low is None else f"{one.cautious_low:+.2f}"
+        counts = f"{low} | {one.fold_mean:+.2f} | {tau} | {sets} | {folds} | {one.pairs}"
         lines.append(f"| {one.part.name} | {one.text} | {one.decision} | {counts} |")
     names = list(dict.fromkeys(name for one in findings for name in one.by_set))
     lines += ["", f"| part | with it | without it | {' | '.join(names)} |", "|---|---|---|" + "---:|" * len(names)]
