@@ -12,7 +12,8 @@ for one confirmation, ``run digits5-confirm``, whose lists (``results/choose/con
 ``decide`` reads all run lists. A part is the difference between a variant with it and one without it, for the same data
 set, held-out domain and seed. Each data set gives the mean over its held-out domains and its standard error (the unit
 is the domain, or the fold of domains; seeds are averaged). A random-effects analysis over the data sets gives a mean
-and a 90 % interval. A part is on if the mean is positive and the interval stays above -0.5 points. With fewer than
+and a 90 % interval. A part is on if this mean and the plain mean over folds are
+positive and the interval stays above -0.5 points. With fewer than
 three data sets there is no interval, and the part stays off.
 """
 

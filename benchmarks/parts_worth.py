@@ -53,7 +53,7 @@ class Finding:
         if self.pooled is None:
             return "no decision"
         interval = self.pooled.effect.interval(LEVEL)
-        if self.pooled.effect.difference <= 0 or interval is None:
+        if min(self.pooled.effect.difference, self.fold_mean) <= 0 or interval is None:
             return "off: no gain on average"
         return "on" if interval.low > -LARGEST_LOSS else "off: may cost more than 0.5"
 
