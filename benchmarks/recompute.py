@@ -5,8 +5,9 @@
 
 Three kinds of file are read:
 
-* ``.csv``: a run list with the columns row, target, seed, accuracy (a share).
-* ``.json``: what ``partial_invariance.py --save`` and ``search_gdu.py --save`` write.
+* ``.csv``: a run list with the columns row, target, seed, accuracy (a share), or one of ``choose_recipe.py`` (method,
+  target, seed, score in percent).
+* ``.json``: what ``partial_invariance.py --save`` writes, and ``results/search_*.json``.
 * ``.md``: every table with a column ``mean`` and a row for the baseline. The columns before the mean are held-out
   domains, in percent. A difference of two cells is the mean difference on that domain, so the effect on a new domain
   follows from them, up to rounding; the effect on these domains needs single runs and is left out.
@@ -89,12 +90,14 @@ def read_run_list(path: Path) -> Scores:
     with path.open(newline="") as file:
         for run in csv.DictReader(file):
             key = (run["target"], run["target"], int(run["seed"]))
-            scores.setdefault(run["row"], {})[key] = float(run["accuracy"])
+            method = run["method"] if "method" in run else run["row"]
+            share = float(run["score"]) / 100 if "score" in run else float(run["accuracy"])
+            scores.setdefault(method, {})[key] = share
     return scores
 
 
 def read_saved(path: Path) -> Scores:
-    """The same from the JSON of ``partial_invariance.py`` or of ``search_gdu.py``."""
+    """The same from the JSON of ``partial_invariance.py`` or of a search for forms of GDU."""
     saved, scores = json.loads(path.read_text()), Scores()
     for method, by_run in saved.get("scores", {}).items():
         for run, score in by_run.items():
@@ -197,7 +200,9 @@ def main() -> None:
         missing = [name for name in [chosen.baseline, *names] if name not in scores]
         if missing:
             parser.error(f"{path} has no runs of {', '.join(missing)}; it has {', '.join(scores)}")
-        labels = {name: row.label for name, row in ROWS.items()} if path.suffix == ".csv" else {}
+        # Names such as `erm` mean another thing in the paper's rows than in the lists of `choose_recipe.py`.
+        paper = path.suffix == ".csv" and path.read_text().startswith("row,")
+        labels = {name: row.label for name, row in ROWS.items()} if paper else {}
         table = runs_table({name: scores[name] for name in names}, chosen.baseline, labels=labels)
         print("", *table, sep="\n")
 

@@ -1,0 +1,261 @@
+"""Which parts of the recommended recipe earn their place: train the variants, then decide part by part.
+
+    python benchmarks/choose_recipe.py run heart heart.csv --seeds 0 1 2 --machine 2cpu
+    python benchmarks/choose_recipe.py run digits5 --data-dir D --seeds 0 1 2 --machine h200
+    python benchmarks/choose_recipe.py decide
+
+``run`` holds each domain of one choosing set out in turn, trains the variants on the others, and writes one line per
+training to ``results/choose/SET_MACHINE.csv``, after every training: the same command resumes. Seeds can be shared by
+several processes, each with its own ``--machine``. SYN is removed from Digits-5 before anything is trained: it is kept
+for one confirmation, ``run digits5-confirm``, whose lists (``results/choose/confirm``) `recompute.py` makes a table of.
+
+``decide`` reads all run lists. A part is the difference between a variant with it and one without it, for the same data
+set, held-out domain and seed. Each data set gives the mean over its held-out domains and its standard error (the unit
+is the domain, or the fold of domains; seeds are averaged). A random-effects analysis over the data sets gives a mean
+and a 90 % interval. A part is on if this mean and the plain mean over folds are
+positive and the interval stays above -0.5 points. With fewer than
+three data sets there is no interval, and the part stays off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from parts_worth import Part, Scores, forest, measure, section
+
+from gated_domains.cli.watching import Watching
+from gated_domains.data import Reading
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.files import written_whole
+from gated_domains.data.loading import load_data
+from gated_domains.data.splits import hold_outs
+from gated_domains.experiments.comparing import plan
+from gated_domains.experiments.environment import machine
+from gated_domains.experiments.executors import choose_executor
+from gated_domains.experiments.recipe import DataSettings, Recipe, checked_frame, default_training, methods_written
+from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.experiments.runner import Runner
+from gated_domains.reports.charts.drawn import figure
+from gated_domains.training.engine import Hardware
+
+_MIXING = "fourier_mix=0.9,ema=0.995"
+MIX, MIX_GDU = f"erm[{_MIXING}]", f"gdu[{_MIXING}]"
+PARTS = (
+    Part("EMA of the weights", "erm[ema=0.995]", "erm"),
+    Part("EMA on GDU", "gdu[ema=0.995]", "gdu"),
+    Part("MixStyle", "erm[mixstyle=0.5,ema=0.995]", "erm[ema=0.995]"),
+    Part("Fourier mixing", MIX, "erm[ema=0.995]", images=True),
+    Part("consistency, with mixing", f"erm[{_MIXING},consistency=1]", MIX, images=True),
+    Part("GDU instead of ERM", "gdu", "erm"),
+    Part("gates vs. constant gates", "gdu", "gdu[gates=constant]"),
+    Part("statistics by basis", "gdu[norm_statistics=basis]", "gdu"),
+    Part("batch gates in training", "gdu[train_gates=batch]", "gdu"),
+    Part("GDU, with mixing", MIX_GDU, MIX, images=True),
+    Part("basis stats, with mixing", f"gdu[norm_statistics=basis,{_MIXING}]", MIX_GDU, images=True),
+)
+CONFIRMED = (
+    *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
+    *("gdu", "gdu[gates=constant]", MIX_GDU, "recommended", "linear"),
+)
+"""The rows of the table with all five domains of Digits-5, SYN among them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoosingSet:
+    """How a data set is read, divided and trained on."""
+
+    images: bool = False
+    reading: Reading = field(default_factory=Reading)
+    without: tuple[str, ...] = ()
+    """Domains removed before anything is trained."""
+    hold_out: str = "each"
+    body: str = "auto"
+    training: Mapping[str, Any] = field(default_factory=dict)
+    confirms: bool = False
+    """Not a choosing set: `decide` never reads its run lists, which are in ``confirm/``."""
+
+
+_DIGITS5 = {"epochs": 10, "batch_size": 512, "rate": 1e-3, "precision": "bf16"}
+_PACS160 = {"epochs": 10, "batch_size": 96, "rate": 5e-4, "warmup": 1, "augment": "flips", "precision": "bf16"}
+SETS = {
+    "digits5": ChoosingSet(images=True, without=("syn",), body="digits", training=_DIGITS5),
+    "digits": ChoosingSet(images=True, training={"epochs": 10}),
+    "pacs160": ChoosingSet(images=True, body="efficientnet-lite0", training=_PACS160),
+    "pacs-features": ChoosingSet(),
+    "heart": ChoosingSet(reading=Reading(target="num", domain="hospital", positive=("1", "2", "3", "4"))),
+    "sentiment": ChoosingSet(hold_out="folds:4"),  # 16 shops: 12 train, 4 are held out together
+    "digits5-confirm": ChoosingSet(images=True, body="digits", training=_DIGITS5, confirms=True),
+}
+BENCHMARKS = Path(__file__).parent
+LISTS = BENCHMARKS / "results" / "choose"
+PAGE = BENCHMARKS.parent / "docs" / "results" / "what-helps.md"
+BEGIN, END = "<!-- begin: written by choose_recipe.py decide -->", "<!-- end: written by choose_recipe.py decide -->"
+FIELDS = ("dataset", "variant", "method", "target", "seed", "score", "seconds", "device", "run")
+Row = dict[str, str]
+
+
+def load(name: str, what: str, data_dir: Path | None) -> DomainDataset:
+    """A choosing set, without the domains that no choosing run may see."""
+    chosen = SETS[name]
+    dataset = load_data(what, chosen.reading, data_dir=data_dir)
+    if not chosen.without or dataset.domains is None:
+        return dataset
+    kept = tuple(domain for domain in dataset.domain_names if domain not in chosen.without)
+    part = dataset.take(np.sort(dataset.rows_of(*kept)))
+    assert part.domains is not None
+    index = np.array([kept.index(domain) if domain in kept else -1 for domain in dataset.domain_names])
+    whole = part.scored_whole & set(kept)
+    return replace(part, domains=index[part.domains], domain_names=kept, scored_whole=whole)
+
+
+def read_list(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as draft, draft.open("w", newline="") as file:
+        fields = dict.fromkeys(field for row in rows for field in row)
+        writer = csv.DictWriter(file, fieldnames=list(fields), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+class RunList(Watching):
+    """Shows the progress of trainings, and writes each that ends to the run list."""
+
+    def __init__(self, path: Path, rows: list[Row], wanted: Mapping[str, Row], recipes: Sequence[Recipe], **shown: int):
+        super().__init__(recipes, **shown)
+        self.path, self.rows, self.wanted, self.writing = path, rows, dict(wanted), Lock()
+
+    def record(self, folder: RunFolder, result: Mapping[str, Any]) -> None:
+        row = self.wanted.pop(folder.path.name, None)  # a network that a head needs is not in the list
+        if row is not None:
+            scores = list(result["test"]["by_domain"].values())
+            row |= {"score": f"{100 * sum(scores) / len(scores):.4f}", "seconds": f"{result['seconds']:.2f}"}
+            with self.writing:  # trainings that share a GPU may end in several threads
+                self.rows.append({name: row[name] for name in FIELDS})
+                write_csv(self.path, self.rows)
+
+    def record_done(self, runner: Runner, recipes: Sequence[Recipe]) -> None:
+        for recipe in recipes:
+            if (folder := runner.folder(recipe)).done:
+                self.record(folder, folder.result())
+
+    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **more: Any) -> None:
+        super().run_ended(recipe, folder, result, **more)
+        self.record(folder, result)
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Train what the run list does not have yet."""
+    name, settings = chosen.set, SETS[chosen.set]
+    what = chosen.data or name.removesuffix("-confirm")
+    parts = [part for part in PARTS if settings.images or not part.images]
+    every = CONFIRMED if settings.confirms else [v for part in parts for v in (part.without, part.with_it)]
+    variants = chosen.methods or list(dict.fromkeys(every))
+    loading = partial(load, name, what, chosen.data_dir)
+    dataset = loading()
+    data, training = DataSettings.of(what, settings.reading), default_training(dataset, settings.training)
+    frame = checked_frame({}, data=data, body=settings.body, training=training)
+    splits = hold_outs(dataset, settings.hold_out, validation=frame.validation, seed=frame.split_seed)
+    runner = Runner(dataset, chosen.out / name, hardware=Hardware(compile=chosen.compile))
+    path = chosen.lists / ("confirm" if settings.confirms else "") / f"{name}_{chosen.machine}.csv"
+    rows = read_list(path)
+    listed = {(row["method"], row["target"], int(row["seed"])): row["run"] for row in rows}
+    wanted: dict[str, Row] = {}
+    recipes: list[Recipe] = []
+    for seed in chosen.seeds:
+        for variant in variants:
+            (method,) = methods_written(variant)
+            for recipe in plan(runner, splits, [method], seed + 1, frame=frame)[-len(splits) :]:
+                run_name, key = runner.folder(recipe).path.name, (variant, str(recipe.hold_out), seed)
+                if listed.get(key, run_name) != run_name:
+                    raise SystemExit(
+                        f"{path} has {variant}, {key[1]} held out, seed {seed} with other settings (run {listed[key]}, "
+                        f"now {run_name}); name another list by --machine, or delete its rows"
+                    )
+                if key not in listed:
+                    about = {"dataset": name, "variant": method.label, "method": variant, "target": key[1]}
+                    wanted[run_name] = {**about, "seed": str(seed), "device": machine(runner.device), "run": run_name}
+                    recipes.append(recipe)
+    print(f"{name}: {len(variants)} variants, {len(splits)} hold-outs; {len(recipes)} trainings are not in {path.name}")
+    with choose_executor(runner, len(recipes), data=loading, workers=chosen.workers) as executor:
+        left, done = runner.to_train(recipes)
+        with RunList(path, rows, wanted, left, done=done, workers=executor.workers) as watching:
+            watching.record_done(runner, recipes)
+            executor.run(recipes, watcher=watching)
+            watching.record_done(runner, recipes)  # what another process made meanwhile
+    for row in watching.wanted.values():
+        print(f"not finished: {row['method']}, {row['target']} held out, seed {row['seed']}")
+
+
+def read_scores(folder: Path) -> Scores:
+    """The score in percent by data set, method and (hold-out, domain, seed)."""
+    found: Scores = {}
+    for path in sorted(folder.glob("*.csv")):
+        for row in read_list(path):
+            scores = found.setdefault(row["dataset"], {}).setdefault(row["method"], {})
+            key = (row["target"], row["target"], int(row["seed"]))
+            if key in scores:
+                raise SystemExit(f"{path}: {row['method']}, {key[0]} held out, seed {key[2]} is in another list too")
+            scores[key] = float(row["score"])
+    return dict(sorted(found.items(), key=lambda item: list(SETS).index(item[0])))
+
+
+def decide(chosen: argparse.Namespace) -> None:
+    """Print the tables, and write them to the page with the figure, and as CSV."""
+    scores = read_scores(chosen.lists)
+    parts = [*PARTS, *(Part(*contrast) for contrast in chosen.contrast)]
+    findings = [found for part in parts if (found := measure(part, scores)) is not None]
+    if not findings:
+        raise SystemExit(f"{chosen.lists} has no run list with both variants of any part; make one by `run` first")
+    measured = {one.part for one in findings}
+    lines = section(findings, [part for part in parts if part not in measured])
+    absent = [name for name, one in SETS.items() if not one.confirms and name not in scores]
+    if absent:
+        lines = [f"**Preliminary**: there are no runs yet on {', '.join(absent)}.", "", *lines]
+    print("\n".join(lines))
+    write_csv(chosen.lists.parent / "choose_parts.csv", [row for one in findings for row in one.rows()])
+    figure(forest(findings)).savefig(chosen.page.with_suffix(".png"), dpi=150)
+    text = chosen.page.read_text()
+    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    chosen.page.write_text("\n".join([before, "", *lines, "", after]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lists", type=Path, default=LISTS, help="folder of the run lists")
+    commands = parser.add_subparsers(required=True)
+    runs = commands.add_parser("run", help="train the variants on one choosing set")
+    runs.set_defaults(work=run)
+    runs.add_argument("set", choices=list(SETS))
+    runs.add_argument("data", nargs="?", help="file or folder; not needed for digits and digits5")
+    runs.add_argument("--data-dir", type=Path, help="folder that holds digits5/")
+    runs.add_argument("--methods", nargs="+", help="variants such as erm[ema=0.995]; all of PARTS by default")
+    runs.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    runs.add_argument("--machine", required=True, help="ends the name of the run list: 2cpu, h200")
+    runs.add_argument("--workers", type=int)
+    runs.add_argument("--compile", action="store_true")
+    runs.add_argument("--out", type=Path, default=Path("out/choose"), help="folder of the run folders")
+    decision = commands.add_parser("decide", help="analyse all run lists")
+    decision.set_defaults(work=decide)
+    decision.add_argument("--contrast", nargs=3, action="append", default=[], metavar=("NAME", "WITH", "WITHOUT"))
+    decision.add_argument("--page", type=Path, default=PAGE)
+    chosen = parser.parse_args()
+    chosen.work(chosen)
+
+
+if __name__ == "__main__":
+    main()
