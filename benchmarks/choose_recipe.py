@@ -84,7 +84,7 @@ class ChoosingSet:
 
 
 _DIGITS5 = {"epochs": 10, "batch_size": 512, "rate": 1e-3, "precision": "bf16"}
-_PACS160 = {"epochs": 10, "batch_size": 96, "rate": 5e-4, "warmup": 1, "augment": "flips", "precision": "bf16"}
+_PACS160 = {"epochs": 10, "batch_size": 96, "rate": 5e-4, "warmup": 1, "augment": "photos", "precision": "bf16"}
 SETS = {
     "digits5": ChoosingSet(images=True, without=("syn",), body="digits", training=_DIGITS5),
     "digits": ChoosingSet(images=True, training={"epochs": 10}),
