@@ -47,19 +47,29 @@ from gated_domains.reports.charts.drawn import figure
 from gated_domains.training.engine import Hardware
 
 _MIXING = "fourier_mix=0.9,ema=0.995"
+_BASIS = "norm_statistics=basis"
+_LARGE = "gated_norm=true"  # a large body has its norms gated only where that is asked for
 MIX, MIX_GDU = f"erm[{_MIXING}]", f"gdu[{_MIXING}]"
+MIX_BASIS, MIX_GATED = f"gdu[{_BASIS},{_MIXING}]", f"gdu[{_LARGE},{_MIXING}]"
+MIX_BASIS_LARGE = f"gdu[{_LARGE},{_BASIS},{_MIXING}]"
+CONSISTENT, CONSISTENT_GDU = f"erm[{_MIXING},consistency=1]", f"gdu[{_MIXING},consistency=1]"
 PARTS = (
     Part("EMA of the weights", "erm[ema=0.995]", "erm"),
     Part("EMA on GDU", "gdu[ema=0.995]", "gdu"),
     Part("MixStyle", "erm[mixstyle=0.5,ema=0.995]", "erm[ema=0.995]"),
     Part("Fourier mixing", MIX, "erm[ema=0.995]", images=True),
-    Part("consistency, with mixing", f"erm[{_MIXING},consistency=1]", MIX, images=True),
+    Part("consistency, with mixing", CONSISTENT, MIX, images=True, also=((CONSISTENT_GDU, MIX_GDU),)),
     Part("GDU instead of ERM", "gdu", "erm"),
     Part("gates vs. constant gates", "gdu", "gdu[gates=constant]"),
-    Part("statistics by basis", "gdu[norm_statistics=basis]", "gdu"),
+    Part(
+        "statistics by basis",
+        f"gdu[{_BASIS}]",
+        "gdu",
+        images=True,
+        also=((MIX_BASIS, MIX_GDU), (MIX_BASIS_LARGE, MIX_GATED)),
+    ),
     Part("batch gates in training", "gdu[train_gates=batch]", "gdu"),
-    Part("GDU, with mixing", MIX_GDU, MIX, images=True),
-    Part("basis stats, with mixing", f"gdu[norm_statistics=basis,{_MIXING}]", MIX_GDU, images=True),
+    Part("GDU, with mixing", MIX_GDU, MIX, images=True, also=((CONSISTENT_GDU, CONSISTENT),)),
 )
 CONFIRMED = (
     *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
@@ -84,7 +94,7 @@ class ChoosingSet:
 
 
 _DIGITS5 = {"epochs": 10, "batch_size": 512, "rate": 1e-3, "precision": "bf16"}
-_PACS160 = {"epochs": 10, "batch_size": 96, "rate": 5e-4, "warmup": 1, "augment": "photos", "precision": "bf16"}
+_PACS160 = {"epochs": 6, "batch_size": 96, "rate": 5e-4, "warmup": 1, "augment": "photos", "precision": "bf16"}
 SETS = {
     "digits5": ChoosingSet(images=True, without=("syn",), body="digits", training=_DIGITS5),
     "digits": ChoosingSet(images=True, training={"epochs": 10}),

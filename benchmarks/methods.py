@@ -37,8 +37,10 @@ from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.experiments.recipe import choose_method
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Classes, Ensemble, Method, Problem
+from gated_domains.settings import plain
 from gated_domains.training.engine import Hardware, threads_for
 from gated_domains.training.loop import Training
 from gated_domains.training.material import Material
@@ -91,6 +93,7 @@ def cases() -> list[Case]:
         name: kind for name, kind in METHODS.items() if "end_to_end" in kind.modes and not issubclass(kind, Ensemble)
     }
     found = [Case(kind.label, name) for name, kind in own.items()]
+    recommended = choose_method("recommended")
     found += [
         Case("GDU with gated norms", "gdu", settings={"gated_norm": True}),
         Case("GDU with statistics by basis", "gdu", settings={"gated_norm": True, "norm_statistics": "basis"}),
@@ -100,7 +103,7 @@ def cases() -> list[Case]:
         Case("GDU + MixStyle", "gdu", {"mixstyle": 0.5}),
         Case("ERM + Fourier mixing", "erm", {"fourier_mix": 0.9}),
         Case("ERM + Fourier mixing + consistency", "erm", {"fourier_mix": 0.9, "consistency": 1.0}),
-        Case("recommended", "gdu", {"ema": 0.995, "fourier_mix": 0.9, "consistency": 1.0}),
+        Case("recommended", recommended.name, recommended.training, plain(recommended.settings)),
     ]
     return sorted(found, key=lambda case: case.name != BASE)
 

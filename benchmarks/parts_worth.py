@@ -36,6 +36,12 @@ class Part:
     without: str
     images: bool = False
     """Exists for images only."""
+    also: tuple[tuple[str, str], ...] = ()
+    """More pairs (with it, without it), whose differences are averaged with those of the first by held-out domain."""
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return ((self.with_it, self.without), *self.also)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +101,11 @@ class Finding:
 
 def measure(part: Part, scores: Scores) -> Finding | None:
     """The paired differences of a part on every data set that has both variants."""
-    gaps = {
-        name: found
-        for name, methods in scores.items()
-        if (found := differences(methods.get(part.with_it, {}), methods.get(part.without, {})))
-    }
+    gaps: dict[str, dict[str, list[float]]] = {}
+    for name, methods in scores.items():
+        for with_it, without in part.pairs:
+            for fold, values in differences(methods.get(with_it, {}), methods.get(without, {})).items():
+                gaps.setdefault(name, {}).setdefault(fold, []).extend(values)
     if not gaps:
         return None
     by_set = {name: new_domain_effect(found) for name, found in gaps.items()}
@@ -128,7 +134,8 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     lines += ["", f"| part | with it | without it | {' | '.join(names)} |", "|---|---|---|" + "---:|" * len(names)]
     for one in findings:
         cells = [f"{one.by_set[name].difference:+.2f}" if name in one.by_set else ABSENT for name in names]
-        lines.append(f"| {one.part.name} | `{one.part.with_it}` | `{one.part.without}` | {' | '.join(cells)} |")
+        methods = [", ".join(f"`{pair[side]}`" for pair in one.part.pairs) for side in (0, 1)]
+        lines.append(f"| {one.part.name} | {methods[0]} | {methods[1]} | {' | '.join(cells)} |")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer import GateWarning
 from gated_domains.layer.prediction import Logits
 from gated_domains.layer.tasks import Binary, MultiClass, MultiLabel, Regression
+from gated_domains.methods import METHODS
 from gated_domains.training.consistency import TEACHER_DECAY
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, material, pictures, training
@@ -76,8 +78,33 @@ def test_no_gradient_reaches_the_teacher():
     run = started()
     run.consistency.begin_step(1_000, 10)
     _, twice = both(run)
-    sum(run.method.objective(twice).values()).backward()
-    assert all(not average.requires_grad and average.grad is None for average in run.teacher.averages.values())
+    found = []
+    for soft in (twice.soft_targets, twice.soft_targets.detach().clone()):
+        run.method.zero_grad()
+        sum(run.method.objective(replace(twice, soft_targets=soft)).values()).backward()
+        found.append([p.grad.clone() for p in run.method.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("ensemble", "linear")])
+def test_a_teacher_with_the_weights_of_the_method_agrees_with_it_where_views_are_the_same(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GateWarning)
+        run = started(name)
+    run.consistency.begin_step(1_000, 10)
+    plain = plain_batch(run)
+    own = plain if run.method.uses_domains else plain.without_domains()
+    found: list[float] = []
+
+    def objective(batch):
+        terms = run.method.objective(batch)
+        found.append(terms["consistency"].item())
+        return terms
+
+    objective.backward = lambda loss: loss.backward()
+    run.method.step(objective, run.consistency.both_views(own, own), torch.optim.SGD(run.method.parameters(), lr=0.0))
+    assert found
+    assert found == pytest.approx([0.0] * len(found), abs=1e-5)
 
 
 def test_the_weight_rises_over_the_first_30_percent_of_steps():
@@ -106,6 +133,9 @@ def test_the_loss_is_the_divergence_at_temperature_4():
     assert MultiLabel().divergence(Logits(yes), wise.sigmoid()).item() == pytest.approx(sum(of_pairs) / 2)
     assert Binary().divergence(Logits(yes[:, :1]), wise[:, :1].sigmoid()).item() == pytest.approx(of_pairs[0])
     assert Regression().divergence(Logits(yes), wise).item() == pytest.approx(F.mse_loss(yes, wise).item())
+    for large, allowed in ((-20.0, 1e-4), (15.0, 1e-2), (17.0, 2e-2)):  # of floats, the last is rounded to 1
+        out = Logits(torch.tensor([[large]]))
+        assert MultiLabel().divergence(out, MultiLabel().read(out)).item() == pytest.approx(0, abs=allowed)
 
 
 def test_the_curves_of_a_training_show_it():

@@ -436,13 +436,14 @@ def test_two_averages_of_the_same_weights_are_refused():
 
 
 @needs_gpu
-@every_switch
-@pytest.mark.parametrize("kind", DATASETS)
+@pytest.mark.parametrize(
+    ("kind", "switch"), [(k, s) for k in DATASETS for s in ALL_SWITCHES if k == "images" or s in SWITCHES]
+)
 @pytest.mark.parametrize("name", ["erm", "gdu", "fish", "lisa"])
 def test_on_a_gpu_a_step_with_it_is_recorded(name, kind, switch):
     known = data(kind)
     samples = place(known.dataset, known.samples.encoding, device="cuda")
-    settings = TrainingSettings(epochs=4, batch_size=16, **SWITCHES[switch])
+    settings = TrainingSettings(epochs=4, batch_size=16, **ALL_SWITCHES[switch])
     method, fabric = build(name, known.dataset), Hardware(device="cuda", devices=1).fabric("32")
     rule = SELECTION_RULES["source_validation"]
     run = Training(method, replace(known, samples=samples), settings, fabric=fabric, seed=0, rule=rule)

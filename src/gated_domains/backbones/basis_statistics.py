@@ -214,7 +214,7 @@ def _sums_of_powers(x: Tensor) -> Float[Tensor, "batch 2 channels"]:
 
 
 def _sums_of_products(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """``sum g`` and ``sum g x`` over space, in float32 or better."""
+    """``sum g`` and ``sum g x`` over space, in float32 or better; single products have the precision of x."""
     space, dtype = _space(x), _exact(x)
     if not space:
         exact = g.to(dtype)

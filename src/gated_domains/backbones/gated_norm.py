@@ -84,7 +84,7 @@ class GatedNorm(nn.Module):
         norm.register_parameter("bias", None)
         norm.affine = False
         if statistics == "basis":
-            norm._buffers.update({name: _by_basis(buffer, num_bases) for name, buffer in norm._buffers.items()})
+            norm._buffers.update({name: _repeated(buffer, num_bases) for name, buffer in norm._buffers.items()})
         self.normalise = norm
         self.train(norm.training)
         self.mixture: Tensor | None = None
@@ -103,7 +103,7 @@ class GatedNorm(nn.Module):
             )
         if self.statistics == "basis":
             with autocast_off(x):
-                return self._by_basis(x, self.mixture)
+                return self._normalise_by_basis(x, self.mixture)
         normal = self.normalise(x)
         with autocast_off(x):
             scale = _mixed(self.mixture, self.weight_deviations, 1.0 if self.weight is None else self.weight)
@@ -112,7 +112,7 @@ class GatedNorm(nn.Module):
         scale, shift = (part.to(normal.dtype).reshape(*part.shape, *ones) for part in (scale, shift))
         return normal * scale + shift
 
-    def _by_basis(self, x: Tensor, mixture: Tensor) -> Tensor:
+    def _normalise_by_basis(self, x: Tensor, mixture: Tensor) -> Tensor:
         # The batch norm itself is not called: it holds the settings and the running moments, so that whatever renews,
         # restores or replaces those of batch norms finds them where it looks for them.
         norm, gates = self.normalise, cast(BasisWeights, self.weights)
@@ -145,7 +145,7 @@ class GatedNorm(nn.Module):
                 state[f"{prefix}normalise.{name}"] = state.pop(f"{prefix}{name}")
             held, key = getattr(self.normalise, name), f"{prefix}normalise.{name}"
             if self.statistics == "basis" and held is not None and key in state:
-                state[key] = _by_basis(state[key], self.num_bases)  # statistics of batches are those of every basis
+                state[key] = _repeated(state[key], self.num_bases)  # statistics of batches are those of every basis
         super()._load_from_state_dict(state, prefix, *others)
 
     def __getstate__(self) -> dict[str, object]:
@@ -181,17 +181,22 @@ def gate_norms(model: nn.Module, num_bases: int | None = None, *, statistics: St
 
 @contextmanager
 def mixing(
-    model: nn.Module, mixture: Float[Tensor, "rows bases"], *, active: Bool[Tensor, " bases"] | None = None
+    model: nn.Module,
+    mixture: Float[Tensor, "rows bases"],
+    *,
+    beta: Float[Tensor, "rows bases"] | None = None,
+    active: Bool[Tensor, " bases"] | None = None,
 ) -> Iterator[None]:
     """Hand the mixture of a batch (beta, times coverage where it is applied) to all gated norms inside the block.
 
-    ``active`` says which bases are in use, for norms with statistics by basis: all of them by default.
+    ``beta`` and ``active`` are for norms with statistics by basis: the weights of the moments, by default the mixture,
+    and which bases are in use, by default all of them.
     """
     norms = _gated(model)
     before = [(norm.mixture, norm.weights) for norm in norms]
     _check_bases(norms, mixture)
     try:
-        _give(norms, mixture, active)
+        _give(norms, mixture, mixture if beta is None else beta, active)
         yield
     finally:
         for norm, (old, weights) in zip(norms, before, strict=True):
@@ -244,8 +249,8 @@ class _FollowsHead:
 
     def give(self, _: nn.Module, args: tuple[Any, ...]) -> None:
         units, view, standardised = self.head
-        mixture = units.weigh(standardised(cast(Tensor, view.held).to(standardised.mean.dtype))).mixture
-        _give(self.norms, mixture, units.active)
+        weighed = units.weigh(standardised(cast(Tensor, view.held).to(standardised.mean.dtype)))
+        _give(self.norms, weighed.mixture, weighed.beta, units.active)
 
     def take_away(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         for norm in self.norms:
@@ -284,9 +289,9 @@ def _gated(model: nn.Module) -> list[GatedNorm]:
     return [module for module in model.modules() if isinstance(module, GatedNorm)]
 
 
-def _give(norms: list[GatedNorm], mixture: Tensor, active: Tensor | None) -> None:
+def _give(norms: list[GatedNorm], mixture: Tensor, beta: Tensor, active: Tensor | None) -> None:
     by_basis = any(norm.statistics == "basis" for norm in norms)
-    weights = BasisWeights(mixture, active) if by_basis else None
+    weights = BasisWeights(beta, active) if by_basis else None
     for norm in norms:
         norm.mixture, norm.weights = mixture, weights
 
@@ -330,7 +335,7 @@ def _known(statistics: Statistics) -> Statistics:
     return statistics
 
 
-def _by_basis(buffer: Tensor | None, num_bases: int) -> Tensor | None:
+def _repeated(buffer: Tensor | None, num_bases: int) -> Tensor | None:
     """Running statistics of a batch norm as those of every basis; what has a row for each basis stays as it is."""
     return buffer.repeat(num_bases, 1) if buffer is not None and buffer.dim() == 1 else buffer
 

@@ -182,11 +182,10 @@ def _compare(
     from gated_domains.training.engine import Hardware
 
     trackers = check_trackers(track)
-    chosen = [] if methods is None or methods.strip() == "all" else methods_written(methods)
+    named = None if methods is None or methods.strip() == "all" else methods_written(methods)
     checked_body(body)
     loading = partial(load_data, what, reading, data_dir=data_dir, seed=data_seed)
     dataset = loading()
-    chosen = default_methods(dataset) if methods is None else chosen
     seeds = seeds or default_seeds(dataset)
     frame = checked_frame(
         protocol,
@@ -199,7 +198,11 @@ def _compare(
     refuse_file(root)
     runner = Runner(dataset, root, hardware=Hardware(**hardware))
     unable: dict[str, str] = {}
-    if not chosen:
+    if named is not None:
+        chosen = named
+    elif methods is None:
+        chosen, unable = default_methods(dataset, frame.training)
+    else:
         chosen, unable = every_method(runner, splits, frame=frame)
     recipes = plan(runner, splits, chosen, seeds, frame=frame)
     todo, there = runner.to_train(recipes)

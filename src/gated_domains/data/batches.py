@@ -81,7 +81,8 @@ class DomainBatch:
 
     def split(self, count: int, *, blocks: int | None = None) -> list[DomainBatch]:
         """The batch in ``count`` parts of nearly the same size, each of so many ``blocks``."""
-        edges = [len(self) * number // count for number in range(count + 1)]
+        each, more = divmod(len(self), count)
+        edges = [number * each + min(number, more) for number in range(count + 1)]  # the first ones are longer by a row
         spans = [slice(start, end) for start, end in pairwise(edges) if end > start]
         return [replace(self._each(itemgetter(span)), blocks=blocks) for span in spans]
 

@@ -12,6 +12,7 @@ from gated_domains.experiments.recipe import MAPS, Frame, MethodChoice, Recipe, 
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
 from gated_domains.reports.results import RunResult
+from gated_domains.training.settings import TrainingSettings
 
 BASELINE = "erm"
 SMALL_ROWS = 5_000
@@ -28,10 +29,22 @@ def default_seeds(dataset: DomainDataset) -> int:
     return _MANY_SEEDS if short else _FEW_SEEDS
 
 
-def default_methods(dataset: DomainDataset) -> list[MethodChoice]:
-    """GDU, plain training and a linear head; on images also Fourier mixing alone, and the recommended recipe."""
-    images = dataset.inputs.kind in MAPS
-    return methods_written(f"recommended,gdu,{MIXED_ERM},erm,linear" if images else "gdu,erm,linear")
+def default_methods(dataset: DomainDataset, training: TrainingSettings) -> tuple[list[MethodChoice], dict[str, str]]:
+    """GDU, plain training and a linear head; on images also Fourier mixing alone, and the recommended recipe.
+
+    What the training of all methods contradicts is left out, with the reason, and so is what it makes equal to another.
+    """
+    written = f"recommended,gdu,{MIXED_ERM},erm,linear" if dataset.inputs.kind in MAPS else "gdu,erm,linear"
+    able: dict[str, MethodChoice] = {}
+    unable = {}
+    for choice in methods_written(written)[::-1]:
+        try:
+            same = repr((choice.name, choice.mode, choice.settings, choice.trained(training)))
+        except DataError as error:
+            unable[choice.label] = f"{choice.label}: {error}"
+        else:
+            able.setdefault(same, choice)
+    return [*able.values()][::-1], unable
 
 
 def split_varies(dataset: DomainDataset, split: HoldOut, frame: Frame) -> bool:
@@ -50,6 +63,7 @@ def plan(
     """
     if seeds < 1:
         raise DataError(f"there must be at least one seed, got {seeds}")
+    _refuse_repeated(methods, frame)
     recipes = []
     for seed in range(seeds):
         for split in splits:
@@ -59,6 +73,19 @@ def plan(
                     runner.check(recipe)
                 recipes.append(recipe)
     return recipes
+
+
+def _refuse_repeated(methods: Sequence[MethodChoice], frame: Frame) -> None:
+    """Refuse two methods that are the same training, once the settings of all methods are put into each."""
+    known: dict[str, MethodChoice] = {}
+    for method in methods:
+        key = repr((method.name, method.mode, method.settings, method.trained(frame.training)))
+        if key in known:
+            raise DataError(
+                f"{known[key].label} and {method.label} are the same training with the options for all methods; "
+                "leave one of them out, or put the option into the brackets of one"
+            )
+        known[key] = method
 
 
 def every_method(

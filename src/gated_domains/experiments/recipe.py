@@ -141,7 +141,7 @@ class MethodChoice(Settings):
         changed += [f"{name}={_short(value)}" for name, value in self.training.items() if name not in SWITCHES]
         if self.mode != self.kind.modes[0]:
             changed.insert(0, "fine-tuned")
-        switched = [_switch(name, value) for name, value in self.training.items() if name in SWITCHES and value]
+        switched = [_switch(name, value) for name in SWITCHES if (value := self.training.get(name))]
         return " + ".join([self.kind.label, *switched]) + (f" [{', '.join(changed)}]" if changed else "")
 
     def trained(self, training: TrainingSettings) -> TrainingSettings:
@@ -260,8 +260,9 @@ def choose_method(name: str, fields: Mapping[str, Any] | None = None, *, where: 
         raise DataError(f"{where + ': ' if where else ''}{name} has no mode {mode!r}{known}")
     said = f"{where}: method {name}" if where else f"method {name}"
     settings = parsed(kind.settings_type, given, said)
-    # With a schedule that allows any patience: which one it is trained with is known, and checked, later.
+    # What goes with others is checked later, together with those of the training of all methods.
     alone = {"schedule": "constant", **training} if "patience" in training else training
+    alone = {"fourier_mix": 1.0, **alone} if "consistency" in alone else alone
     checked = plain(parsed(TrainingSettings, alone, said))
     return MethodChoice(
         name=name, mode=mode, settings=settings, training={name: checked[name] for name in sorted(training)}

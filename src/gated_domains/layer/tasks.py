@@ -78,7 +78,8 @@ class MultiClass(Task):
         T^2 keeps gradients of the size that they have at temperature 1.
         """
         logits = at_least_float32(out.prediction)
-        target = _log(soft.to(logits)).div(TEMPERATURE).log_softmax(-1)
+        smallest = torch.finfo(logits.dtype).tiny
+        target = soft.to(logits).clamp_min(smallest).log().div(TEMPERATURE).log_softmax(-1)
         found = (logits / TEMPERATURE).log_softmax(-1)
         return TEMPERATURE**2 * F.kl_div(found, target, reduction="batchmean", log_target=True)
 
@@ -105,8 +106,10 @@ class MultiLabel(Task):
     def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
         """``T^2 KL(p_T || q_T)`` of every answer, on average, at temperature T = 4."""
         logits = at_least_float32(out.prediction)
-        soft = soft.to(logits).reshape(logits.shape)
-        teacher = (_log(soft) - _log(1 - soft)) / TEMPERATURE
+        soft, limits = soft.to(logits).reshape(logits.shape), torch.finfo(logits.dtype)
+        # A probability that was rounded to 1 no longer says how large its logit was.
+        no_logarithm = torch.log1p(-soft.clamp_max(1 - limits.eps))
+        teacher = (soft.clamp_min(limits.tiny).log() - no_logarithm) / TEMPERATURE
         found = logits / TEMPERATURE
         yes, no = teacher.sigmoid(), (-teacher).sigmoid()
         terms = yes * (F.logsigmoid(teacher) - F.logsigmoid(found))
@@ -184,10 +187,6 @@ TASKS: dict[str, type[Task]] = {
     "regression": Regression,
     "probabilistic_regression": ProbabilisticRegression,
 }
-
-
-def _log(probabilities: Tensor) -> Tensor:
-    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
 
 
 def as_task(task: str | Task) -> Task:

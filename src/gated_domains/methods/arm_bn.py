@@ -19,7 +19,7 @@ from gated_domains.layer.tasks import Task
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.methods.method import Mode, Objective, Terms, total
-from gated_domains.methods.part_by_part import domain_parts, mean_terms
+from gated_domains.methods.part_by_part import domain_parts, mean_terms, predicted_by_part
 from gated_domains.methods.problem import Problem
 
 
@@ -70,6 +70,9 @@ class ARMBN(AcrossDomains):
             )
         made.support_rows = settings.support or there
         return made
+
+    def teach(self, batch: DomainBatch) -> Tensor:
+        return predicted_by_part(self, batch, lambda whole: [c for part in whole.parts() for c in self._contexts(part)])
 
     def step(self, objective: Objective, batch: DomainBatch, optimizer: torch.optim.Optimizer) -> Terms:
         parts = [context for part in domain_parts(batch, type(self)) for context in self._contexts(part)]

@@ -12,7 +12,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.methods.method import Objective, Terms, total
-from gated_domains.methods.part_by_part import domain_parts, mean_terms
+from gated_domains.methods.part_by_part import domain_parts, mean_terms, predicted_by_part
 from gated_domains.settings.search import Between
 
 
@@ -44,6 +44,9 @@ class Fish(AcrossDomains):
     settings_type = FishSettings
 
     settings: FishSettings
+
+    def teach(self, batch: DomainBatch) -> Tensor:
+        return predicted_by_part(self, batch, DomainBatch.parts)
 
     def step(self, objective: Objective, batch: DomainBatch, optimizer: torch.optim.Optimizer) -> Terms:
         trained: list[Tensor] = [parameter for parameter in self.parameters() if parameter.requires_grad]

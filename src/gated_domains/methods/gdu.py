@@ -174,6 +174,11 @@ class GDU(Method):
             lambda_orth=settings.lambda_orth,
             lambda_dev=settings.lambda_dev,
         )
+        if settings.train_gates == "batch" and not backbone.sees_raw_input:
+            raise DataError(
+                f"train_gates=batch needs gates that see the raw input, and with gating={name} what they see moves in "
+                "training; leave gating out"
+            )
         norms = _gates_norms(settings.gated_norm, backbone, mode)
         if norms:
             gate_norms(backbone.body, units.max_bases, statistics=settings.norm_statistics)
@@ -181,6 +186,8 @@ class GDU(Method):
             _refuse_statistics(settings, backbone, mode)
         made = cls(backbone, units, problem.task, settings, norms=norms, test_gates=settings.test_gates)
         why = _why_not_gated(backbone) if mode == "end_to_end" and backbone.sees_raw_input else None
+        if why is None and mode == "end_to_end" and backbone.body.large and not norms:
+            why = f"the batch norms of a large body ({type(body).__name__}) are gated with gated_norm=true only"
         if why is not None and settings.gated_norm is None:
             made._notes = (f"{why}: its gates act on the head alone",)
         return made
@@ -231,7 +238,7 @@ class GDU(Method):
 
     def _gated_features(self, inputs: Tensor, weighed: Weighed) -> Tensor:
         body = cast(Backbone, self.backbone).body
-        with mixing(body, weighed.mixture, active=self.units.active):
+        with mixing(body, weighed.mixture, beta=weighed.beta, active=self.units.active):
             return body(inputs)
 
     def _evaluate_in_training(self, inputs: Tensor) -> GatedOutput:
@@ -465,8 +472,8 @@ def _why_not_gated(backbone: Backbone) -> str | None:
 
 
 def _refuse_statistics(settings: GDUSettings, backbone: Backbone, mode: Mode) -> None:
-    """Refuse statistics by basis that were asked for where norms are not gated; as a default they give way."""
-    if settings.norm_statistics != "basis" or type(settings).model_fields["norm_statistics"].default == "basis":
+    """Refuse statistics by basis where norms are not gated."""
+    if settings.norm_statistics != "basis":
         return
     why = "a frozen body cannot have them (mode fine_tune)" if mode != "end_to_end" else _why_not_gated(backbone)
     cure = "set gated_norm=true too" if why is None else "leave norm_statistics out"

@@ -102,6 +102,10 @@ class Method(nn.Module, ABC):
             )
         return terms
 
+    def teach(self, batch: DomainBatch) -> Tensor:
+        """What a teacher with the weights of this method predicts for a training batch, in training mode."""
+        return self.predict(batch.inputs).output
+
     def consistency(self, out: Predicted, batch: DomainBatch) -> Terms:
         """The loss against the soft targets of a batch, to be added to an objective; nothing where there are none."""
         if batch.soft_targets is None or batch.soft_weight is None:

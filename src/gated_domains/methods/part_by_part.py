@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
@@ -29,6 +31,14 @@ def domain_parts(batch: DomainBatch, kind: type[Method]) -> list[DomainBatch]:
             "row; choose a larger batch size, or fewer domains a batch (groups_per_batch)"
         )
     return parts
+
+
+def predicted_by_part(method: Method, batch: DomainBatch, parts: Callable[[DomainBatch], list[DomainBatch]]) -> Tensor:
+    """Predictions for a batch, each of its parts predicted by itself; in the order of the batch."""
+    rows = torch.arange(len(batch), device=batch.inputs.device)
+    found = parts(replace(batch, targets=rows))
+    outputs = torch.cat([method.predict(part.inputs).output for part in found])
+    return torch.empty_like(outputs).index_copy_(0, torch.cat([part.targets for part in found]), outputs)
 
 
 def mean_terms(found: Sequence[Terms]) -> Terms:

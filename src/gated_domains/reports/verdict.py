@@ -35,22 +35,23 @@ def headline(numbers: Numbers) -> str:
 def _what_helped(rivals: list[tuple[MethodNumbers, Against]], at: str, numbers: Numbers) -> list[str]:
     """``On these 5 domains, compared with ERM (69.8): GDU (+1.2) helped; CORAL (-0.1) made no significant ...``."""
     metric = numbers.metric
-    words: dict[str, list[str]] = {"helped": [], "made no significant difference": [], "hurt": []}
-    by_gain = sorted(rivals, key=lambda pair: -metric.as_gain(pair[1].these_domains.difference))
-    for row, against in by_gain:
-        effect = against.these_domains
-        interval = effect.interval()
-        if interval is None:
+    words: dict[str, list[str]] = {}
+    for row, against in sorted(rivals, key=lambda pair: -metric.as_gain(pair[1].these_domains.difference)):
+        effect, wins = against.these_domains, against.record.wins
+        interval, gained = effect.interval(), metric.as_gain(effect.difference) > 0
+        gap = metric.shown_difference(effect.difference)
+        if interval is None:  # one seed
+            group = "scored higher" if gained else "did not score higher"
+            words.setdefault(group, []).append(f"{row.label} ({gap}, higher on {wins} of {against.new_domain.n})")
             continue
         significant = interval.low > 0 or interval.high < 0
-        gained = metric.as_gain(effect.difference) > 0
         group = ("helped" if gained else "hurt") if significant else "made no significant difference"
-        words[group].append(f"{row.label} ({metric.shown_difference(effect.difference)})")
-    found = [f"{listing(labels, 6)} {group}" for group, labels in words.items() if labels]
-    if not found:
-        return []
+        words.setdefault(group, []).append(f"{row.label} ({gap})")
+    found = [f"{listing(labels, 6)} {group}" for group, labels in words.items()]
     count = max(against.new_domain.n for _, against in rivals)
-    return [f"On these {count} {numbers.unit}s, compared with {at}: {'; '.join(found)}."]
+    tested = any(against.these_domains.interval() for _, against in rivals)
+    by = " (by 95 % intervals over seeds, each method alone)" if tested else " (one seed)"
+    return [f"On these {count} {numbers.unit}s, compared with {at}: {'; '.join(found)}{by}."]
 
 
 def _on_a_new_domain(rivals: list[tuple[MethodNumbers, Against]], at: str, numbers: Numbers) -> str:

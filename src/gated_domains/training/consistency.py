@@ -60,7 +60,7 @@ class Consistency:
         with ExitStack() as stack:
             for context in (torch.no_grad(), self.fabric.autocast(), *as_teacher):
                 stack.enter_context(context)
-            output = self.method.predict(as_computed(twice.inputs, self.fabric)).output
+            output = self.method.teach(replace(twice, inputs=as_computed(twice.inputs, self.fabric)))
         of_other_view = output.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
         return replace(twice, soft_targets=of_other_view, soft_weight=self._current)
 

@@ -57,7 +57,7 @@ def mix_amplitudes(
 
 
 class FourierMix:
-    """Mixes each image of a batch, with a probability, with a random other one; shares are uniform on [0, 1].
+    """Mixes each image of a batch, with a probability, with a random image of it; shares are uniform on [0, 1].
 
     Random numbers come from torch's generator of the images' device and nothing waits for that device, so that a
     recorded step draws new ones at each replay.
