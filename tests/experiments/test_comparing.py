@@ -7,16 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments import comparing
-from gated_domains.experiments.comparing import every_method, named_as_asked, plan
+from gated_domains.experiments.comparing import default_methods, every_method, named_as_asked, plan
 from gated_domains.experiments.recipe import DataSettings, Frame, MethodChoice, Recipe, methods_written
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
 from gated_domains.reports.results import read_results
 from gated_domains.training.settings import TrainingSettings
-from made_runs import runner, vectors
+from made_runs import images, runner, vectors
 
 FRAME = Frame(
     data=DataSettings(what="made in a test"),
@@ -148,3 +149,36 @@ def test_results_go_by_the_names_asked_for_whatever_they_were_called_when_they_w
 def test_there_must_be_a_seed(tmp_path):
     with pytest.raises(DataError, match="at least one seed, got 0"):
         planned(runner(vectors(), tmp_path), methods_written("erm"), 0)
+
+
+def default_labels(data: DomainDataset, **training: object) -> tuple[list[str], dict[str, str]]:
+    able, unable = default_methods(data, TrainingSettings(**training))
+    return [choice.label for choice in able], unable
+
+
+def test_by_default_images_are_also_mixed_and_get_the_recommended_recipe():
+    mixed = "ERM + EMA 0.995 + Fourier mixing"
+    assert default_labels(vectors()) == (["GDU", "ERM", "retrained linear head"], {})
+    assert default_labels(images()) == (["recommended", "GDU", mixed, "ERM", "retrained linear head"], {})
+
+
+def test_defaults_give_way_to_the_options_for_all_methods():
+    labels, unable = default_labels(images(), swad=True)
+    assert labels == ["GDU", "ERM", "retrained linear head"]
+    assert list(unable) == ["ERM + EMA 0.995 + Fourier mixing", "recommended"]
+    assert "swad and ema are two averages" in unable["recommended"]
+    labels, _ = default_labels(images(), ema=0.995, fourier_mix=0.9)
+    assert labels == ["recommended", "GDU", "ERM", "retrained linear head"]
+
+
+def test_two_names_for_one_training_are_refused_before_anything_is_trained(tmp_path):
+    maker = runner(images(), tmp_path)
+    frame = Frame(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995))
+    splits, twice = hold_outs(maker.dataset, "north"), methods_written("erm,erm[ema=0.995]")
+    with pytest.raises(DataError, match=r"ERM and ERM \+ EMA 0\.995 are the same training with the options for all"):
+        plan(maker, splits, twice, 1, frame=frame)
+
+
+def test_the_recommended_recipe_is_refused_on_tables_with_what_to_take(tmp_path):
+    with pytest.raises(DataError, match=r"fourier_mix 0\.9 mixes the spectra of images, .*; take gdu"):
+        planned(runner(vectors(), tmp_path), methods_written("recommended"), 1, "north")

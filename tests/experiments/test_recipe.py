@@ -14,6 +14,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.recipe import (
+    PRESETS,
     DataSettings,
     Recipe,
     choose_method,
@@ -334,6 +335,26 @@ def test_the_option_is_named_as_it_was_given():
 )
 def test_a_label_says_what_is_not_usual(written, label):
     assert methods_written(written)[0].label == label
+
+
+def test_a_preset_is_a_name_for_a_method_with_its_switches_and_settings():
+    (preset,) = methods_written("recommended")
+    assert preset == methods_written(PRESETS["recommended"])[0]
+    assert preset.label == "recommended"
+    assert preset.name == "gdu"
+    (changed,) = methods_written("recommended[num_bases=8,fourier_mix=0.5]")
+    assert changed.label == "GDU + EMA 0.995 + Fourier mixing 0.5 + consistency [num_bases=8]"
+    recipe = parse_recipe({**GDU, "method": "recommended"}, where="")
+    again = parse_recipe(recipe.plain(), where="")
+    assert again.label == "recommended"
+    assert run_hash(again.identity()) == run_hash(recipe.identity())
+
+
+def test_consistency_in_brackets_goes_with_mixing_for_all_methods():
+    (choice,) = methods_written("erm[consistency=1]")
+    assert choice.trained(TrainingSettings(fourier_mix=0.9)).consistency == 1.0
+    with pytest.raises(DataError, match="set fourier_mix too"):
+        choice.trained(TrainingSettings())
 
 
 def test_numbers_that_differ_in_their_last_digits_have_labels_that_differ():

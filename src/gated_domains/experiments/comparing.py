@@ -20,7 +20,7 @@ SMALL_ROWS = 5_000
 _MANY_SEEDS, _FEW_SEEDS = 5, 2
 MIXED_ERM = "erm[ema=0.995,fourier_mix=0.9]"
 """Plain training with the mixing and the averaging of ``recommended``: what gates and consistency are compared with."""
-_SWITCHED = f"erm[mixstyle=0.5],erm[ema=0.999],erm[swad=true],gdu[mixstyle=0.5],{MIXED_ERM},recommended"
+_SWITCHED = "erm[mixstyle=0.5],erm[ema=0.999],erm[swad=true],gdu[mixstyle=0.5]"
 
 
 def default_seeds(dataset: DomainDataset) -> int:
@@ -63,8 +63,7 @@ def plan(
     """
     if seeds < 1:
         raise DataError(f"there must be at least one seed, got {seeds}")
-    _refuse_repeated(methods, frame)
-    recipes = []
+    recipes: list[Recipe] = []
     for seed in range(seeds):
         for split in splits:
             for method in methods:
@@ -72,20 +71,20 @@ def plan(
                 if seed == 0 or recipe.split_seed != frame.split_seed:
                     runner.check(recipe)
                 recipes.append(recipe)
+    _refuse_repeated(recipes[: len(methods)], methods)
     return recipes
 
 
-def _refuse_repeated(methods: Sequence[MethodChoice], frame: Frame) -> None:
-    """Refuse two methods that are the same training, once the settings of all methods are put into each."""
+def _refuse_repeated(recipes: Sequence[Recipe], methods: Sequence[MethodChoice]) -> None:
+    """Refuse two methods that have one label in a table, once the settings of all methods are put into each."""
     known: dict[str, MethodChoice] = {}
-    for method in methods:
-        key = repr((method.name, method.mode, method.settings, method.trained(frame.training)))
-        if key in known:
+    for recipe, method in zip(recipes, methods, strict=True):
+        if recipe.label in known:
             raise DataError(
-                f"{known[key].label} and {method.label} are the same training with the options for all methods; "
-                "leave one of them out, or put the option into the brackets of one"
+                f"{known[recipe.label].label} and {method.label} are the same training with the options for all "
+                "methods; leave one of them out, or put the options into brackets"
             )
-        known[key] = method
+        known[recipe.label] = method
 
 
 def every_method(
@@ -93,7 +92,10 @@ def every_method(
 ) -> tuple[list[MethodChoice], dict[str, str]]:
     """All methods, and the switches on ERM and GDU, that can be run on these data; of the others, why they cannot."""
     able, unable = [], {}
-    for choice in [*(choose_method(name) for name in METHODS), *methods_written(_SWITCHED)]:
+    switched = methods_written(_SWITCHED)
+    if runner.dataset.inputs.kind in MAPS:
+        switched += methods_written(f"{MIXED_ERM},recommended")
+    for choice in [*(choose_method(name) for name in METHODS), *switched]:
         try:
             for split in splits:
                 runner.check(_recipe(runner, split, choice, 0, frame))
