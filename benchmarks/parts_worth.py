@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,8 @@ from gated_domains.reports.columns import ABSENT
 
 LARGEST_LOSS = 0.5
 LEVEL = 0.90
-_HEADING = (
-    "| part | points (90 % interval) | decision | cautious lower bound | mean over folds | tau "
-    "| data sets | folds | pairs |"
-)
+MIN_SETS = 3
+_HEADING = "| part | over folds (90 %) | decision | over data sets (90 %) | tau | data sets | folds | pairs |"
 Scores = dict[str, dict[str, dict[Key, float]]]
 """In percent, by data set, method and (hold-out, domain, seed)."""
 
@@ -51,51 +49,31 @@ class Finding:
     part: Part
     by_set: Mapping[str, Effect]
     pairs: int
-    fold_mean: float
+    folds: Effect
+    """Every held-out domain of every data set as one draw."""
     pooled: RandomEffects | None
+    """Data sets as draws."""
 
     @property
     def decision(self) -> str:
-        if self.pooled is None:
+        interval = self.folds.interval(LEVEL)
+        if len(self.by_set) < MIN_SETS or interval is None:
             return "no decision"
-        interval = self.pooled.effect.interval(LEVEL)
-        if min(self.pooled.effect.difference, self.fold_mean) <= 0 or interval is None:
+        if self.folds.difference <= 0:
             return "off: no gain on average"
         return "on" if interval.low > -LARGEST_LOSS else "off: may cost more than 0.5"
 
-    @property
-    def text(self) -> str:
-        """``+0.6 (-0.2 to +1.4)``; a plain mean over folds where there is no interval."""
-        interval = None if self.pooled is None else self.pooled.effect.interval(LEVEL)
-        if self.pooled is None or interval is None:
-            return f"{self.fold_mean:+.2f} (no interval)"
-        return f"{self.pooled.effect.difference:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"
-
-    @property
-    def cautious_low(self) -> float | None:
-        """The lower bound with a standard error that is never below that of the weights alone.
-
-        Data sets that happen to agree give Hartung and Knapp's interval hardly any width. The usual remedy (Roever,
-        Knapp and Friede 2015) takes the larger of their variance and ``1 / sum(w)``, with ``w = 1 / (v + tau^2)``.
-        """
-        if self.pooled is None or self.pooled.effect.error is None:
-            return None
-        effect, tau = self.pooled.effect, self.pooled.tau
-        weights = sum(1 / (one.error**2 + tau**2) for one in self.by_set.values() if one.error)
-        interval = replace(effect, error=max(effect.error or 0.0, weights**-0.5)).interval(LEVEL)
-        return None if interval is None else interval.low
-
     def rows(self) -> list[dict[str, Any]]:
         about = {"part": self.part.name, "with": self.part.with_it, "without": self.part.without}
-        effects = {**self.by_set, **({} if self.pooled is None else {"all": self.pooled.effect})}
+        pooled = {} if self.pooled is None else {"all data sets": self.pooled.effect}
         rows = []
-        for name, effect in effects.items():
+        for name, effect in {**self.by_set, **pooled, "all folds": self.folds}.items():
             interval = effect.interval(LEVEL)
             ends = (None, None) if interval is None else (interval.low, interval.high)
             numbers = {"points": effect.difference, "standard_error": effect.error, "low90": ends[0], "high90": ends[1]}
-            tau = self.pooled.tau if self.pooled is not None and name == "all" else None
-            last = {"cautious_low90": self.cautious_low, "decision": self.decision} if name == "all" else {}
-            rows.append({**about, "dataset": name, **numbers, "n": effect.n, "tau": tau, **last})
+            tau = self.pooled.tau if self.pooled is not None and name == "all data sets" else None
+            decision = self.decision if name == "all folds" else None
+            rows.append({**about, "dataset": name, **numbers, "n": effect.n, "tau": tau, "decision": decision})
         return rows
 
 
@@ -109,27 +87,27 @@ def measure(part: Part, scores: Scores) -> Finding | None:
     if not gaps:
         return None
     by_set = {name: new_domain_effect(found) for name, found in gaps.items()}
-    folds = [float(np.mean(values)) for found in gaps.values() for values in found.values()]
+    folds = new_domain_effect(
+        {f"{name} {fold}": values for name, found in gaps.items() for fold, values in found.items()}
+    )
     pairs = sum(len(values) for found in gaps.values() for values in found.values())
     pooled = random_effects(list(by_set.values()))
-    return Finding(part=part, by_set=by_set, pairs=pairs, fold_mean=float(np.mean(folds)), pooled=pooled)
+    return Finding(part=part, by_set=by_set, pairs=pairs, folds=new_domain_effect(everywhere), pooled=pooled)
 
 
 def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     """The tables of the page."""
     groups: dict[str, list[str]] = {"on": [], "off": [], "no decision": []}
     for one in findings:
-        groups[one.decision.partition(":")[0]].append(f"{one.part.name} {one.text.partition(' ')[0]}")
+        groups[one.decision.partition(":")[0]].append(f"{one.part.name} ({one.folds.difference:+.2f})")
     groups["not measured yet"] = [part.name for part in missing]
     lines = [f"- **{group.capitalize()}**: {', '.join(names)}." for group, names in groups.items() if names]
-    lines += ["", _HEADING, "|---|---:|---|" + "---:|" * 6]
+    lines += ["", _HEADING, "|---|---:|---|" + "---:|" * 5]
     for one in findings:
         tau = ABSENT if one.pooled is None else f"{one.pooled.tau:.2f}"
-        folds = sum(effect.n for effect in one.by_set.values())
-        sets = sum(bool(effect.error) for effect in one.by_set.values())  # others are not in the analysis
-        low = ABSENT if one.cautious_low is None else f"{one.cautious_low:+.2f}"
-        counts = f"{low} | {one.fold_mean:+.2f} | {tau} | {sets} | {folds} | {one.pairs}"
-        lines.append(f"| {one.part.name} | {one.text} | {one.decision} | {counts} |")
+        over_sets = ABSENT if one.pooled is None else _text(one.pooled.effect)
+        counts = f"{over_sets} | {tau} | {len(one.by_set)} | {one.folds.n} | {one.pairs}"
+        lines.append(f"| {one.part.name} | {_text(one.folds)} | {one.decision} | {counts} |")
     names = list(dict.fromkeys(name for one in findings for name in one.by_set))
     lines += ["", f"| part | with it | without it | {' | '.join(names)} |", "|---|---|---|" + "---:|" * len(names)]
     for one in findings:
@@ -139,8 +117,15 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     return lines
 
 
+def _text(effect: Effect) -> str:
+    """``+0.62 (-0.21 to +1.44)``."""
+    interval = effect.interval(LEVEL)
+    ends = "no interval" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}"
+    return f"{effect.difference:+.2f} ({ends})"
+
+
 def forest(findings: Sequence[Finding]) -> Chart:
-    """A line per part: a dot per data set, and the mean over them with its 90 % interval."""
+    """A line per part: a dot per data set, and the mean over all folds with its 90 % interval."""
     sets = list(dict.fromkeys(name for one in findings for name in one.by_set))
     palette = Palette(domains=sets)
     marks = [
@@ -153,15 +138,14 @@ def forest(findings: Sequence[Finding]) -> Chart:
         )
         for name in sets
     ]
-    pooled = [(place, one.pooled.effect) for place, one in enumerate(findings) if one.pooled is not None]
-    intervals = [effect.interval(LEVEL) for _, effect in pooled]
+    ends = [one.folds.interval(LEVEL) for one in findings]
     marks.append(
         Marks(
-            name="over data sets, 90 % interval",
-            x=tuple(effect.difference for _, effect in pooled),
-            y=tuple(place + 0.12 for place, _ in pooled),
-            low=tuple(np.nan if ends is None else ends.low for ends in intervals),
-            high=tuple(np.nan if ends is None else ends.high for ends in intervals),
+            name="over all folds, 90 % interval",
+            x=tuple(one.folds.difference for one in findings),
+            y=tuple(place + 0.12 for place in range(len(findings))),
+            low=tuple(np.nan if interval is None else interval.low for interval in ends),
+            high=tuple(np.nan if interval is None else interval.high for interval in ends),
             interval="x",
             colour="#333333",
             marker="D",

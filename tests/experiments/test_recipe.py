@@ -341,9 +341,9 @@ def test_a_preset_is_a_name_for_a_method_with_its_switches_and_settings():
     (preset,) = methods_written("recommended")
     assert preset == methods_written(PRESETS["recommended"])[0]
     assert preset.label == "recommended"
-    assert preset.name == "gdu"
-    (changed,) = methods_written("recommended[num_bases=8,fourier_mix=0.5]")
-    assert changed.label == "GDU + EMA 0.995 + Fourier mixing 0.5 + consistency [num_bases=8]"
+    assert preset.name == "erm"
+    (changed,) = methods_written("recommended[activation=tanh,fourier_mix=0.5]")
+    assert changed.label == "ERM + EMA 0.995 + Fourier mixing 0.5 + consistency [activation=tanh]"
     recipe = parse_recipe({**GDU, "method": "recommended"}, where="")
     again = parse_recipe(recipe.plain(), where="")
     assert again.label == "recommended"

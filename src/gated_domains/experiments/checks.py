@@ -33,7 +33,8 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
     if training.fourier_mix is not None and kind not in MAPS:
         raise DataError(
             f"fourier_mix {training.fourier_mix:g} mixes the spectra of images, and these are "
-            f"{dataset.inputs.describe()}; " + ("take gdu" if recipe.label in PRESETS else "leave fourier_mix out")
+            f"{dataset.inputs.describe()}; "
+            + ("take erm or gdu" if recipe.label in PRESETS else "leave fourier_mix out")
         )
     if training.augment == "photos" and (kind != "images" or getattr(dataset.inputs, "standardise", False)):
         raise DataError(

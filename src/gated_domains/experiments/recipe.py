@@ -48,7 +48,7 @@ SWITCHES = {
     "consistency": "consistency",
 }
 """Settings of a training that go with every method, and what they are called in a table."""
-PRESETS = {"recommended": "gdu[ema=0.995,fourier_mix=0.9,consistency=1]"}
+PRESETS = {"recommended": "erm[ema=0.995,fourier_mix=0.9,consistency=1]"}
 """Names for a method with switches and settings; docs/results/what-helps.md has what each part is worth."""
 _TRAINING = frozenset(TrainingSettings.model_fields)
 _NEVER = object()
