@@ -87,9 +87,7 @@ def measure(part: Part, scores: Scores) -> Finding | None:
     if not gaps:
         return None
     by_set = {name: new_domain_effect(found) for name, found in gaps.items()}
-    folds = new_domain_effect(
-        {f"{name} {fold}": values for name, found in gaps.items() for fold, values in found.items()}
-    )
+    everywhere = {f"{name} {fold}": values for name, found in gaps.items() for fold, values in found.items()}
     pairs = sum(len(values) for found in gaps.values() for values in found.values())
     pooled = random_effects(list(by_set.values()))
     return Finding(part=part, by_set=by_set, pairs=pairs, folds=new_domain_effect(everywhere), pooled=pooled)
