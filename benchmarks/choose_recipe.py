@@ -67,8 +67,8 @@ PARTS = (
         images=True,
         also=((MIX_BASIS, MIX_GDU), (MIX_BASIS_LARGE, MIX_GATED)),
     ),
-    Part("GDU by basis instead of ERM", f"gdu[{_BASIS}]", "erm", images=True),
-    Part("GDU by basis, with mixing", MIX_BASIS, MIX, images=True, also=((MIX_BASIS_LARGE, MIX),)),
+    Part("GDU by basis vs. ERM", f"gdu[{_BASIS}]", "erm", images=True),
+    Part("by basis, with mixing", MIX_BASIS, MIX, images=True, also=((MIX_BASIS_LARGE, MIX),)),
     Part("batch gates in training", "gdu[train_gates=batch]", "gdu"),
     Part("GDU, with mixing", MIX_GDU, MIX, images=True, also=((CONSISTENT_GDU, CONSISTENT),)),
 )
