@@ -57,7 +57,7 @@ PARTS = (
     Part("EMA on GDU", "gdu[ema=0.995]", "gdu"),
     Part("MixStyle", "erm[mixstyle=0.5,ema=0.995]", "erm[ema=0.995]"),
     Part("Fourier mixing", MIX, "erm[ema=0.995]", images=True),
-    Part("consistency, with mixing", CONSISTENT, MIX, images=True, also=((CONSISTENT_GDU, MIX_GDU),)),
+    Part("consistency + mixing", CONSISTENT, MIX, images=True, also=((CONSISTENT_GDU, MIX_GDU),)),
     Part("GDU instead of ERM", "gdu", "erm"),
     Part("gates vs. constant gates", "gdu", "gdu[gates=constant]"),
     Part(
@@ -68,9 +68,9 @@ PARTS = (
         also=((MIX_BASIS, MIX_GDU), (MIX_BASIS_LARGE, MIX_GATED)),
     ),
     Part("GDU by basis vs. ERM", f"gdu[{_BASIS}]", "erm", images=True),
-    Part("by basis, with mixing", MIX_BASIS, MIX, images=True, also=((MIX_BASIS_LARGE, MIX),)),
+    Part("GDU by basis + mixing", MIX_BASIS, MIX, images=True, also=((MIX_BASIS_LARGE, MIX),)),
     Part("batch gates in training", "gdu[train_gates=batch]", "gdu"),
-    Part("GDU, with mixing", MIX_GDU, MIX, images=True, also=((CONSISTENT_GDU, CONSISTENT),)),
+    Part("GDU + mixing", MIX_GDU, MIX, images=True, also=((CONSISTENT_GDU, CONSISTENT),)),
 )
 CONFIRMED = (
     *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),

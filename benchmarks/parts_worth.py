@@ -98,8 +98,8 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     groups: dict[str, list[str]] = {"on": [], "off": [], "no decision": []}
     for one in findings:
         groups[one.decision.partition(":")[0]].append(f"{one.part.name} ({one.folds.difference:+.2f})")
-    groups["not measured yet"] = [part.name for part in missing]
-    lines = [f"- **{group.capitalize()}**: {', '.join(names)}." for group, names in groups.items() if names]
+    groups["not run on the choosing sets"] = [part.name for part in missing]
+    lines = [f"- **{group.capitalize()}**: {'; '.join(names)}." for group, names in groups.items() if names]
     lines += ["", _HEADING, "|---|---:|---|" + "---:|" * 5]
     for one in findings:
         tau = ABSENT if one.pooled is None else f"{one.pooled.tau:.2f}"
@@ -110,7 +110,7 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     lines += ["", f"| part | with it | without it | {' | '.join(names)} |", "|---|---|---|" + "---:|" * len(names)]
     for one in findings:
         cells = [f"{one.by_set[name].difference:+.2f}" if name in one.by_set else ABSENT for name in names]
-        methods = [", ".join(f"`{pair[side]}`" for pair in one.part.pairs) for side in (0, 1)]
+        methods = [", ".join(dict.fromkeys(f"`{pair[side]}`" for pair in one.part.pairs)) for side in (0, 1)]
         lines.append(f"| {one.part.name} | {methods[0]} | {methods[1]} | {' | '.join(cells)} |")
     return lines
 

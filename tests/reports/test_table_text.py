@@ -534,7 +534,8 @@ def test_with_two_seeds_the_headline_begins_with_what_helped_and_what_did_not() 
     }  # fmt: skip
     assert headline(Comparison(results(scores)).numbers).startswith(
         "On these 5 domains, compared with ERM (70.0): UP (+10.1) helped; SAME (+0.1) made no significant difference; "
-        "DOWN (-9.9) hurt (by 95 % intervals over seeds, each method alone). UP is better than ERM (70.0)"
+        "DOWN (-9.9) hurt (95 % intervals over seeds, not corrected for the number of methods). "
+        "UP is better than ERM (70.0)"
     )
 
 

@@ -82,9 +82,7 @@ class DomainBatch:
     def split(self, count: int, *, blocks: int | None = None) -> list[DomainBatch]:
         """The batch in ``count`` parts of nearly the same size, each of so many ``blocks``."""
         each, more = divmod(len(self), count)
-        edges = [number * each + min(number, more) for number in range(count + 1)]  # the first ones are longer by a row
-        spans = [slice(start, end) for start, end in pairwise(edges) if end > start]
-        return [replace(self._each(itemgetter(span)), blocks=blocks) for span in spans]
+        return self._between([number * each + min(number, more) for number in range(count + 1)], blocks)
 
     def cut(self, count: int) -> list[DomainBatch]:
         """The batch in so many parts; blocks stay whole, but for that of a batch of one domain."""
@@ -95,7 +93,12 @@ class DomainBatch:
                 "choose groups_per_batch as a multiple of accumulate"
             )
         blocks = None if blocks is None else max(1, blocks // count)
-        return self.split(count, blocks=blocks)
+        longest = -(-len(self) // count)
+        return self._between([*range(0, len(self), longest), len(self)], blocks)
+
+    def _between(self, edges: Sequence[int], blocks: int | None) -> list[DomainBatch]:
+        spans = [slice(start, end) for start, end in pairwise(edges) if end > start]
+        return [replace(self._each(itemgetter(span)), blocks=blocks) for span in spans]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> DomainBatch:
         domains = None if self.domains is None else change(self.domains)

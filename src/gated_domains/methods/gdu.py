@@ -116,7 +116,7 @@ class GDU(Method):
 
     name = "gdu"
     label = "GDU"
-    what = "gated domain units as recommended: gates on style, a shared expert, small deviations from it"
+    what = "gated domain units: gates on style, a shared expert, small deviations from it"
     settings_type: ClassVar[type[Settings]] = GDUSettings
 
     units: GatedDomainUnits

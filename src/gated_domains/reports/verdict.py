@@ -50,7 +50,7 @@ def _what_helped(rivals: list[tuple[MethodNumbers, Against]], at: str, numbers: 
     found = [f"{listing(labels, 6)} {group}" for group, labels in words.items()]
     count = max(against.new_domain.n for _, against in rivals)
     tested = any(against.these_domains.interval() for _, against in rivals)
-    by = " (by 95 % intervals over seeds, each method alone)" if tested else " (one seed)"
+    by = " (95 % intervals over seeds, not corrected for the number of methods)" if tested else " (one seed)"
     return [f"On these {count} {numbers.unit}s, compared with {at}: {'; '.join(found)}{by}."]
 
 
