@@ -249,7 +249,7 @@ def test_a_part_is_on_where_its_mean_is_positive_and_its_interval_stays_above_th
     assert "last time" not in written
     assert written.startswith("before")
     assert written.endswith("after\n")
-    assert re.search(r"\| MixStyle \| \+1\.\d+ \(.*\) \| no decision \| – \|", written)
+    assert re.search(r"\| MixStyle \| \+1\.\d+ \(.*\) \| no decision \| . \|", written)
     assert page.with_suffix(".png").stat().st_size > 5_000
 
 
