@@ -39,6 +39,7 @@ OF_IMAGES: dict[str, dict[str, Any]] = {
     "consistency": {"fourier_mix": 1.0, "consistency": 1.0},
 }
 ALL_SWITCHES = {**SWITCHES, **OF_IMAGES}
+TOGETHER = {**ALL_SWITCHES, "averaged teacher": {**OF_IMAGES["consistency"], "ema": 0.9}}
 TRAINED = [
     (name, mode, kind)
     for name in METHODS
@@ -125,14 +126,15 @@ def test_it_trains_every_method_and_makes_a_difference(name, mode, kind, switch)
             ("irm", "end_to_end", "vectors"),  # which counts its steps
         ]
         for switch in (ALL_SWITCHES if trained[2] == "images" else SWITCHES)
-    ],
+    ]
+    + [("erm", "end_to_end", "images", "averaged teacher")],
 )
 def test_killed_in_the_middle_it_ends_as_if_it_had_never_been_cut(name, mode, kind, switch, tmp_path):
     def attempt(folder, watcher=None) -> Training:
         method = build(name, data(kind).dataset, mode=mode)
         torch.manual_seed(7)
         keeping = None if folder is None else Keeping(folder=folder, seconds=0.0)
-        return training(method, data(kind), epochs=2, keeping=keeping, watcher=watcher, **ALL_SWITCHES[switch])
+        return training(method, data(kind), epochs=2, keeping=keeping, watcher=watcher, **TOGETHER[switch])
 
     whole = attempt(None)
     whole.run()
