@@ -116,7 +116,7 @@ def test_a_norm_its_gradients_and_running_moments_equal_a_loop(name, projection,
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"affine": False}, {"track_running_stats": False}, {"momentum": None}], ids=str
+    "settings", [{}, {"affine": False}, {"track_running_stats": False}, {"momentum": None}, {"momentum": 1}], ids=str
 )
 @on_every_input
 def test_with_one_basis_it_is_batch_norm(name, settings):
@@ -138,6 +138,48 @@ def test_with_one_basis_it_is_batch_norm(name, settings):
         assert norm.normalise.num_batches_tracked == plain.num_batches_tracked == 4
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@on_every_input
+def test_float32_is_exact_where_means_are_large_beside_standard_deviations(name, training):
+    norm, (x, mixture) = norm_by_basis(INPUTS[name][0]), batch(INPUTS[name][1])
+    norm.normalise.running_mean.add_(1_000)
+    single = copy.deepcopy(norm).float()
+    x, mixture = (1_000 + x).float(), mixture.float()
+    found = []
+    for model in (single, norm):
+        dtype = model.weight.dtype
+        given = x.to(dtype).requires_grad_()
+        with mixing(model.train(training), mixture.to(dtype)):
+            y = model(given)
+        (grad,) = torch.autograd.grad(y.sin().sum(), given)
+        found.append([part.double() for part in (y, grad, model.normalise.running_var)])
+    for near, exact in zip(*found, strict=True):
+        torch.testing.assert_close(near, exact, rtol=1e-3, atol=1e-3)
+
+
+def test_half_precision_gradients_do_not_overflow():
+    norm, (x, mixture) = norm_by_basis().float(), batch((ROWS, CHANNELS, 3, 2))
+    given = (100 * x).half().requires_grad_()
+    with mixing(norm, mixture.float()):
+        y = norm(given)
+    (grad,) = torch.autograd.grad(y, given, torch.full_like(y, 1_000.0))
+    assert grad.isfinite().all()
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"beta": torch.ones(ROWS, 2)}, r"beta for norms with 3 bases .* got \(6, 2\)"),
+        ({"active": torch.ones(2, dtype=torch.bool)}, r"active says of each of 3 bases .* got shape \(2,\)"),
+    ],
+)
+def test_weights_of_another_number_of_bases_are_refused(given, named):
+    norm = norm_by_basis()
+    with pytest.raises(ValueError, match=named), mixing(norm, torch.ones(ROWS, BASES), **given):
+        pass
+
+
 @pytest.mark.parametrize("projection", [False, True], ids=["softmax", "projection"])
 @on_every_input
 def test_gradients_are_those_of_finite_differences(name, projection):
@@ -146,7 +188,7 @@ def test_gradients_are_those_of_finite_differences(name, projection):
     scale, shift = (torch.randn(ROWS, CHANNELS).double().requires_grad_() for _ in range(2))
 
     def normalised(x, scale, shift):
-        return normalise_by_batch(x, scale, shift, gates.of(x), gates.pooling(x, None).matrix, eps=1e-5)[0]
+        return normalise_by_batch(x, scale, shift, gates.of(x), gates.pooling(x, None), eps=1e-5)[0]
 
     assert torch.autograd.gradcheck(normalised, (x.requires_grad_(), scale, shift))
 
@@ -173,11 +215,12 @@ def test_channels_last_stay_last_and_half_precision_is_near(dtype):
         twin, given = copy.deepcopy(norm), given.requires_grad_()
         with mixing(twin, mixture), torch.autocast("cpu", torch.bfloat16, enabled=given.dtype != torch.float32):
             y = twin(given)
-        (y * outer).sum().backward()
+        # A leaf's .grad has the layout of the leaf, whatever an operator gave.
+        of_x, of_deviations = torch.autograd.grad((y * outer).sum(), (given, twin.weight_deviations))
         assert y.dtype == given.dtype
-        found.append((y.float(), given.grad.float(), twin.weight_deviations.grad, twin.normalise.running_var))
+        found.append((y.float(), of_x.float(), of_deviations, twin.normalise.running_var))
     assert y.is_contiguous(memory_format=torch.channels_last)
-    assert given.grad.is_contiguous(memory_format=torch.channels_last)
+    assert of_x.is_contiguous(memory_format=torch.channels_last)
     far = 1e-5 if dtype == torch.float32 else 0.05
     for mine, exact in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(mine, exact, rtol=far, atol=far * float(exact.detach().abs().max()))

@@ -6,8 +6,8 @@ With the first and second moment ``m_i`` and ``q_i`` of sample i over space, and
     y_i   = scale_i (x_i - mean_i) / sqrt(second_i - mean_i^2 + eps) + shift_i
     mean_i = sum_j w_ij mu_j                                            of sample i, the same for second moments
 
-k pseudo-samples shrink the moments of a basis towards those of the batch: one with little weight in a batch gets
-nearly the batch's. After Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which
+Moments are taken about the mean of the batch, so that nothing is lost where means are large. k pseudo-samples shrink
+the moments of a basis towards those of the batch: one with little weight in a batch gets nearly the batch's. After Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which
 have statistics by known domain; here bases take the place of domains.
 """
 
@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gated_domains.layer.gates import simplex
@@ -73,7 +74,7 @@ class BasisWeights:
 
 
 def process_group(norm: _BatchNorm) -> dist.ProcessGroup | None:
-    """The processes that share a training batch; None where there is but one."""
+    """The processes that share a training batch; None with a single process."""
     if not (dist.is_available() and dist.is_initialized()):
         return None
     group = getattr(norm, "process_group", None) or dist.group.WORLD
@@ -85,19 +86,22 @@ def normalise_by_batch(
     scale: Float[Tensor, "batch channels"],
     shift: Float[Tensor, "batch channels"],
     weights: Float[Tensor, "batch bases"],
-    pooling: Float[Tensor, "bases batch"],
+    pooling: Pooling,
     *,
     eps: float,
     group: dist.ProcessGroup | None = None,
-) -> tuple[Float[Tensor, "batch channels *positions"], Float[Tensor, "bases 2 channels"]]:
-    """x normalised, scaled and shifted, by the moments of its own batch; and those moments by basis, detached."""
+) -> tuple[Float[Tensor, "batch channels *positions"], Float[Tensor, "2 bases channels"]]:
+    """x normalised, scaled and shifted, by the moments of its own batch; and means and variances by basis, detached."""
     if torch.compiler.is_compiling() and group is None:
-        # A compiler derives and fuses the way back itself, with fewer passes over x than single operators can.
+        # A compiler derives and fuses the backward pass itself, with fewer passes over x than single operators can.
         exact = at_least_float32(x)
-        moments = torch.stack([_mean(exact), _mean(exact.square())], 1)
-        pooled = _product(pooling, moments)
+        mean = exact.mean(_space(x)) if _space(x) else exact
+        centre = mean.mean(0).detach()
+        centred = exact - _over_space(centre, x)
+        second = centred.square().mean(_space(x)) if _space(x) else centred.square()
+        pooled = _product(pooling.matrix, torch.stack([mean - centre, second], 1))
         mean, rstd = _mean_and_rstd(_product(weights, pooled), eps)
-        return _scaled(x, scale, shift, mean, rstd), pooled.detach()
+        return _scaled(x, scale, shift, centre + mean, rstd), _by_basis(pooled.detach(), centre)
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _NormaliseByBatch.apply)
     return apply(x, scale, shift, weights, pooling, eps, group)
 
@@ -114,36 +118,37 @@ def normalise_by_running(
 ) -> Float[Tensor, "batch channels *positions"]:
     """x normalised, scaled and shifted, by the running moments of the bases."""
     means, variances = running_mean.to(scale.dtype), running_var.to(scale.dtype)
+    centre = means.mean(0)
+    means = means - centre
     mean = weights @ means
-    # Within bases and between them: nothing is lost where means are large and alike.
     between = (weights @ means.square() - mean.square()).clamp_min(0)
-    return _scaled(x, scale, shift, mean, torch.rsqrt(weights @ variances + between + eps))
+    return _scaled(x, scale, shift, centre + mean, torch.rsqrt(weights @ variances + between + eps))
 
 
 @torch.no_grad()
-def update_running(norm: _BatchNorm, pooled: Float[Tensor, "bases 2 channels"], count: int | Tensor) -> None:
-    """Move the running moments of a norm towards those of a batch with ``count`` values a channel, as torch does."""
+def update_running(norm: _BatchNorm, moments: Float[Tensor, "2 bases channels"], count: int | Tensor) -> None:
+    """Move running means and variances towards those of a batch with ``count`` values a channel, as torch does."""
     if norm.running_mean is None or norm.running_var is None or not norm.training:
         return
-    step: float | Tensor = 0.0 if norm.momentum is None else norm.momentum
+    step: float | Tensor = 0.0 if norm.momentum is None else float(norm.momentum)
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
         if norm.momentum is None:  # the mean over all batches; a tensor, as the host need not know the number
-            step = 1 / norm.num_batches_tracked.to(pooled.dtype)
-    mean, second = pooled.unbind(1)
-    unbiased = torch.addcmul(second, mean, mean, value=-1).clamp_min_(0) * (count / (count - 1))
-    for running, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+            step = 1 / norm.num_batches_tracked.to(moments.dtype)
+    mean, variance = moments
+    for running, new in ((norm.running_mean, mean), (norm.running_var, variance * (count / (count - 1)))):
         towards = new.to(running.dtype)
         running.lerp_(towards, step if isinstance(step, float) else step.to(running.dtype))
 
 
 class _NormaliseByBatch(torch.autograd.Function):
-    """The same as a single operator: x is read as seldom as torch's operators allow, and nothing of its size is kept.
+    """The same as a single operator, which reads x as few times as torch's operators allow and saves nothing else large.
 
     Of the gradient g at the output, ``G = sum g`` and ``D = sum g (x - mean)`` over space are all that the small
     algebra needs. With ``a = scale * rstd`` the variance of a sample gets ``-e / 2`` for ``e = a rstd^2 D``, its second
-    moment the same, and its mean ``mean e - a G``. Through the pooling these become ``dm`` and ``-de / 2`` for the
-    moments of each sample, and x gets ``a g + (dm - x de) / positions``.
+    moment about c the same, and its mean ``(mean - c) e - a G``. Through the pooling these become ``dm`` and
+    ``-de / 2`` for the moments of each sample, and x gets ``a g + (dm - (x - c) de) / positions``. c, the mean of the
+    batch, cancels and has no gradient.
     """
 
     @staticmethod
@@ -153,28 +158,34 @@ class _NormaliseByBatch(torch.autograd.Function):
         scale: Tensor,
         shift: Tensor,
         weights: Tensor,
-        pooling: Tensor,
+        pooling: Pooling,
         eps: float,
         group: dist.ProcessGroup | None,
     ) -> tuple[Tensor, Tensor]:
-        pooled = _product(pooling, _sums_of_powers(x), 1 / _positions(x))
+        moments, centre = _moments(x, pooling, group)
+        pooled = _product(pooling.matrix, moments)
         if group is not None:
             dist.all_reduce(pooled, group=group)
         mean, rstd = _mean_and_rstd(_product(weights, pooled), eps)
         a = scale * rstd
-        b = torch.addcmul(shift, mean, a, value=-1)
-        ctx.save_for_backward(x, mean, rstd, a, weights, pooling)
+        b = torch.addcmul(shift, centre + mean, a, value=-1)
+        ctx.save_for_backward(x, centre, mean, rstd, a, weights, pooling.matrix)
         ctx.group = group
-        ctx.mark_non_differentiable(pooled)
-        return _affine(_over_space(b, x), x, _over_space(a, x)), pooled
+        ctx.set_materialize_grads(False)
+        by_basis = _by_basis(pooled, centre)
+        ctx.mark_non_differentiable(by_basis)
+        return _affine(_over_space(b, x), x, _over_space(a, x), like=x), by_basis
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         g, _ = gradients
-        x, mean, rstd, a, weights, pooling = ctx.saved_tensors
+        if g is None:
+            return (None,) * 7
+        x, centre, mean, rstd, a, weights, pooling = ctx.saved_tensors
         with autocast_off(x):
             total, product = _sums_of_products(g, x)
-            centred = torch.addcmul(product, mean, total, value=-1)
+            centred = torch.addcmul(product, centre + mean, total, value=-1)
             d_scale = centred * rstd
             if not ctx.needs_input_grad[0]:
                 return None, d_scale, total, None, None, None, None
@@ -186,7 +197,8 @@ class _NormaliseByBatch(torch.autograd.Function):
             if ctx.group is not None:
                 dist.all_reduce(pooled, group=ctx.group)
             d_first, d_e = _product(pooling.T, pooled, 1 / _positions(x)).unbind(1)
-            d_x = _affine(_over_space(d_first, x), g, _over_space(a, x))
+            d_first = torch.addcmul(d_first, centre, d_e)
+            d_x = _affine(_over_space(d_first, x), g, _over_space(a, x), like=x)
             torch.addcmul(d_x, x, _over_space(d_e, x), value=-1, out=d_x)
         return d_x, d_scale, total, None, None, None, None
 
@@ -197,20 +209,39 @@ def _mean_and_rstd(moments: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return mean, torch.rsqrt(variance + eps)
 
 
-def _sums_of_powers(x: Tensor) -> Float[Tensor, "batch 2 channels"]:
-    """``sum x`` and ``sum x^2`` of each sample over space, in float32 or better."""
+def _moments(
+    x: Tensor, pooling: Pooling, group: dist.ProcessGroup | None
+) -> tuple[Float[Tensor, "batch 2 channels"], Float[Tensor, " channels"]]:
+    """Mean and mean square of each sample over space about the mean of the batch, in float32 or better; that mean."""
     space, dtype = _space(x), _exact(x)
-    found = x.new_empty((x.shape[0], 2, x.shape[1]), dtype=dtype)
-    first, second = found.unbind(1)
-    if not space:
-        torch.square(first.copy_(x), out=second)
-        return found
-    torch.sum(x, space, dtype=dtype, out=first)
-    if x.is_cuda:  # squares are summed without being stored; on a CPU that is slower
-        torch.linalg.vector_norm(x, 2, space, dtype=dtype, out=second).square_()
-    else:
-        torch.sum(x.to(dtype).square(), space, out=second)
-    return found
+    mean = x.mean(space, dtype=dtype) if space else x.to(dtype)
+    centre = mean.sum(0)
+    if group is not None:
+        dist.all_reduce(centre, group=group)
+    centre = centre / pooling.rows
+    moments = x.new_empty((x.shape[0], 2, x.shape[1]), dtype=dtype)
+    first, second = moments.unbind(1)
+    torch.sub(mean, centre, out=first)
+    torch.square(first, out=second)
+    if space:
+        second.add_(_variance(x, mean))
+    return moments, centre
+
+
+def _variance(x: Tensor, mean: Tensor) -> Tensor:
+    """Of each sample over space, in the precision of its mean."""
+    space = _space(x)
+    if x.is_cuda and x.dtype != mean.dtype:
+        # In half precision x itself limits how large means can be, and squares are summed without being stored.
+        squares = torch.linalg.vector_norm(x, 2, space, dtype=mean.dtype).square_().div_(_positions(x))
+        return squares.addcmul_(mean, mean, value=-1).clamp_min_(0)
+    return (x - _over_space(mean, x)).square_().mean(space)
+
+
+def _by_basis(pooled: Float[Tensor, "bases 2 channels"], centre: Tensor) -> Float[Tensor, "2 bases channels"]:
+    """Means and variances from pooled moments about a centre."""
+    mean, second = pooled.unbind(1)
+    return torch.stack([centre + mean, torch.addcmul(second, mean, mean, value=-1).clamp_min_(0)])
 
 
 def _sums_of_products(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +250,8 @@ def _sums_of_products(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     if not space:
         exact = g.to(dtype)
         return exact, exact * x
-    return g.sum(space, dtype=dtype), (g * x).sum(space, dtype=dtype)
+    wide = g.to(dtype) if x.dtype == torch.float16 else g  # whose products could overflow
+    return g.sum(space, dtype=dtype), (wide * x).sum(space, dtype=dtype)
 
 
 def _scaled(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
@@ -228,9 +260,9 @@ def _scaled(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, rstd: Tensor)
     return (x * _over_space(a, x) + _over_space(b, x)).to(x.dtype)
 
 
-def _affine(b: Tensor, x: Tensor, a: Tensor) -> Tensor:
-    """``a x + b`` in one pass, computed in the precision of a and rounded to that of x as it is written."""
-    return torch.addcmul(b, x, a, out=torch.empty_like(x))
+def _affine(b: Tensor, x: Tensor, a: Tensor, *, like: Tensor) -> Tensor:
+    """``a x + b`` in one pass, computed in the precision of a, rounded as it is written; with the layout of ``like``."""
+    return torch.addcmul(b, x, a, out=torch.empty_like(like, dtype=x.dtype))
 
 
 def _product(matrix: Tensor, pairs: Tensor, factor: float = 1.0) -> Tensor:
@@ -238,10 +270,6 @@ def _product(matrix: Tensor, pairs: Tensor, factor: float = 1.0) -> Tensor:
     flat = pairs.flatten(1)
     found = matrix @ flat if factor == 1 else torch.addmm(flat.new_empty(()), matrix, flat, beta=0, alpha=factor)
     return found.unflatten(1, pairs.shape[1:])
-
-
-def _mean(x: Tensor) -> Tensor:
-    return x.mean(_space(x)) if _space(x) else x
 
 
 def _exact(x: Tensor) -> torch.dtype:

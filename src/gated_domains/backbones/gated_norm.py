@@ -52,7 +52,7 @@ class GatedNorm(nn.Module):
     scale and shift. The deviations Gamma_j and B_j start at zero. The mixture is given with ``mixing``.
 
     With ``statistics="basis"`` xhat is normalised by moments that are pooled for each basis and mixed again for each
-    sample, as ``basis_statistics`` has it: running statistics then have a row for each basis, and several processes
+    sample, as described in ``basis_statistics``: running statistics then have a row for each basis, and several processes
     share the moments of their batches. With one basis that is batch norm. After Batch Normalization Embeddings
     (Segu et al. 2020) and DSON (Seo et al., ECCV 2020).
 
@@ -113,8 +113,8 @@ class GatedNorm(nn.Module):
         return normal * scale + shift
 
     def _normalise_by_basis(self, x: Tensor, mixture: Tensor) -> Tensor:
-        # The batch norm itself is not called: it holds the settings and the running moments, so that whatever renews,
-        # restores or replaces those of batch norms finds them where it looks for them.
+        # The batch norm itself is not called: it holds the settings and the running moments, so that code that resets,
+        # loads or converts batch norms still finds them.
         norm, gates = self.normalise, cast(BasisWeights, self.weights)
         norm._check_input_dim(x)
         weights, exact = gates.of(x), mixture.to(self.weight_deviations.dtype)
@@ -134,8 +134,8 @@ class GatedNorm(nn.Module):
         count = pooling.rows * x.shape[2:].numel()
         if isinstance(count, int) and count == 1:
             raise ValueError(f"batch norm needs more than one value a channel in training, got shape {tuple(x.shape)}")
-        found, pooled = normalise_by_batch(x, scale, shift, weights, pooling.matrix, eps=norm.eps, group=group)
-        update_running(norm, pooled, count)
+        found, moments = normalise_by_batch(x, scale, shift, weights, pooling, eps=norm.eps, group=group)
+        update_running(norm, moments, count)
         return found
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
@@ -145,7 +145,7 @@ class GatedNorm(nn.Module):
                 state[f"{prefix}normalise.{name}"] = state.pop(f"{prefix}{name}")
             held, key = getattr(self.normalise, name), f"{prefix}normalise.{name}"
             if self.statistics == "basis" and held is not None and key in state:
-                state[key] = _repeated(state[key], self.num_bases)  # statistics of batches are those of every basis
+                state[key] = _repeated(state[key], self.num_bases)  # copy batch statistics to every basis
         super()._load_from_state_dict(state, prefix, *others)
 
     def __getstate__(self) -> dict[str, object]:
@@ -194,9 +194,11 @@ def mixing(
     """
     norms = _gated(model)
     before = [(norm.mixture, norm.weights) for norm in norms]
-    _check_bases(norms, mixture)
+    beta = mixture if beta is None else beta
+    for norm in norms:
+        _check_bases(norm, mixture, beta, active)
     try:
-        _give(norms, mixture, mixture if beta is None else beta, active)
+        _give(norms, mixture, beta, active)
         yield
     finally:
         for norm, (old, weights) in zip(norms, before, strict=True):
@@ -221,16 +223,16 @@ def running_moments(model: nn.Module) -> list[Tensor]:
 
 @contextmanager
 def as_second_moments(model: nn.Module) -> Iterator[None]:
-    """Running variances by basis as second moments, of which a basis made of others has the mean."""
+    """Inside, running variances by basis hold second moments about the mean of the bases, which can be averaged."""
     held = running_moments(model)
-    pairs = list(zip(held[::2], held[1::2], strict=True))
-    for mean, variance in pairs:
-        variance.add_(mean.square())
+    about = [(mean, variance, mean.mean(0)) for mean, variance in zip(held[::2], held[1::2], strict=True)]
+    for mean, variance, centre in about:
+        variance.add_((mean - centre).square())
     try:
         yield
     finally:
-        for mean, variance in pairs:
-            variance.sub_(mean.square()).clamp_min_(0)
+        for mean, variance, centre in about:
+            variance.sub_((mean - centre).square()).clamp_min_(0)
 
 
 class _HeadOnRawInput(NamedTuple):
@@ -320,13 +322,18 @@ def _refuse_unless_plain(norm: _BatchNorm) -> None:
         raise DataError(f"{kind.__name__} does not know its width yet; run the model once on a batch, then gate it")
 
 
-def _check_bases(norms: list[GatedNorm], mixture: Tensor) -> None:
-    for norm in norms:
-        if mixture.dim() != 2 or mixture.shape[-1] != norm.num_bases:
+def _check_bases(norm: GatedNorm, mixture: Tensor, beta: Tensor, active: Tensor | None) -> None:
+    for name, weights in (("mixture", mixture), ("beta", beta)):
+        if weights.dim() != 2 or weights.shape[-1] != norm.num_bases:
             raise ValueError(
-                f"a mixture for norms with {norm.num_bases} bases has shape (rows, {norm.num_bases}), got "
-                f"{tuple(mixture.shape)}: gate the norms with num_bases=units.max_bases"
+                f"a {name} for norms with {norm.num_bases} bases has shape (rows, {norm.num_bases}), got "
+                f"{tuple(weights.shape)}: gate the norms with num_bases=units.max_bases"
             )
+    if active is not None and active.shape != (norm.num_bases,):
+        raise ValueError(
+            f"active says of each of {norm.num_bases} bases whether it is in use, got shape {tuple(active.shape)}: "
+            "pass units.active"
+        )
 
 
 def _known(statistics: Statistics) -> Statistics:
