@@ -14,8 +14,8 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import GateWarning
 from gated_domains.layer.prediction import Logits
-from gated_domains.layer.tasks import Binary, MultiClass, MultiLabel, Regression
-from gated_domains.methods import METHODS
+from gated_domains.layer.tasks import Binary, MultiClass, MultiLabel, ProbabilisticRegression, Regression
+from gated_domains.methods import METHODS, Numbers
 from gated_domains.training.consistency import TEACHER_DECAY
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, material, pictures, training
@@ -136,6 +136,38 @@ def test_the_loss_is_the_divergence_at_temperature_4():
     for large, allowed in ((-20.0, 1e-4), (15.0, 1e-2), (17.0, 2e-2)):  # of floats, the last is rounded to 1
         out = Logits(torch.tensor([[large]]))
         assert MultiLabel().divergence(out, MultiLabel().read(out)).item() == pytest.approx(0, abs=allowed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "task",
+    [MultiClass(), MultiLabel(), Binary(), Regression(), ProbabilisticRegression(), Numbers(50.0, 10.0)],
+    ids=str,
+)
+def test_a_prediction_diverges_from_itself_by_nothing_and_is_not_pushed(task, dtype):
+    raw = torch.tensor([[7.0], [-7.0], [0.5]]).repeat(1, 1 if isinstance(task, Binary) else 3).to(dtype)
+    out = Logits(raw.requires_grad_())
+    loss = task.divergence(out, task.read(out).detach())
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-3)
+    assert raw.grad.abs().max().item() < 1e-3
+
+
+def test_numbers_diverge_in_standardised_units():
+    mine, wise = torch.randn(5, 1), torch.randn(5, 1)
+    task = Numbers(50.0, 10.0)
+    found = task.divergence(Logits(mine), task.read(Logits(wise)))
+    assert found.item() == pytest.approx(F.mse_loss(mine, wise).item(), rel=1e-4)
+
+
+def test_the_parts_of_an_accumulated_batch_have_both_views_each():
+    run, seen = started(accumulate=2), []
+    objective = run.method.objective
+    run.method.objective = lambda batch: seen.append(batch) or objective(batch)
+    run.run()
+    assert {len(batch) for batch in seen} == {run.settings.batch_size}
+    assert all(torch.equal(batch.targets[0::2], batch.targets[1::2]) for batch in seen)
+    assert all(batch.soft_targets is not None for batch in seen)
 
 
 def test_the_curves_of_a_training_show_it():

@@ -70,9 +70,10 @@ def data(kind: str) -> Material:
 
 
 @cache
-def plainly_trained(name: str, mode: str, kind: str) -> dict[str, Tensor]:
+def trained_without(name: str, mode: str, kind: str, switch: str) -> dict[str, Tensor]:
+    """The weights without a switch, but with what it needs."""
     method = build(name, data(kind).dataset, mode=mode)
-    train(method, data(kind), epochs=1)
+    train(method, data(kind), epochs=1, **(OF_IMAGES["fourier_mix"] if switch == "consistency" else {}))
     return weights(method)
 
 
@@ -104,7 +105,7 @@ class Cut:
 def test_it_trains_every_method_and_makes_a_difference(name, mode, kind, switch):
     method = build(name, data(kind).dataset, mode=mode)
     outcome = train(method, data(kind), epochs=1, **ALL_SWITCHES[switch])
-    found, plain = weights(method), plainly_trained(name, mode, kind)
+    found, plain = weights(method), trained_without(name, mode, kind, switch)
     assert outcome.epochs == 1
     assert all(torch.isfinite(value).all() for value in found.values())
     assert found.keys() == plain.keys()

@@ -47,7 +47,7 @@ class Task:
 
     def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
         """How far predictions are from a teacher's, whose ``read`` outputs are ``soft``: the mean squared error."""
-        predicted = at_least_float32(out.prediction)
+        predicted = at_least_float32(self.read(out))
         return F.mse_loss(predicted, soft.to(predicted))
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class MultiClass(Task):
         return F.cross_entropy(logits, target, weight=weight, reduction="none")
 
     def read(self, out: Predicted) -> Tensor:
-        return out.prediction.softmax(-1)
+        return at_least_float32(out.prediction).softmax(-1)
 
     def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
         """``T^2 KL(p_T || q_T)``: the teacher's probabilities p and these, q, both at temperature T = 4.
@@ -101,7 +101,7 @@ class MultiLabel(Task):
         return ((terms * known).sum(-1) / known.sum(-1).clamp_min(1)).flatten()
 
     def read(self, out: Predicted) -> Tensor:
-        return out.prediction.sigmoid()
+        return at_least_float32(out.prediction).sigmoid()
 
     def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
         """``T^2 KL(p_T || q_T)`` of every answer, on average, at temperature T = 4."""

@@ -41,7 +41,8 @@ class ARMBN(AcrossDomains):
 
     So its prediction of a sample depends on those beside it. Test rows of a domain are normalised in batches of the
     size that it was trained with, put together at random; rows left over are spread over these batches, and a domain of
-    fewer rows is one batch. A single sample has no statistics: it is normalised by the running ones of training.
+    fewer rows is one batch. A single sample has no statistics: it is normalised by the running ones of training. With
+    ``consistency`` the two views of an image are normalised together, and both count as rows.
     """
 
     name = "arm-bn"

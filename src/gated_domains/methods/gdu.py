@@ -1,4 +1,4 @@
-"""Gated Domain Units as a method: the recommended form, and the paper's."""
+"""Gated Domain Units as a method: our form, and the paper's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Gating = Literal["auto", "features", "style", "filters", "input", "projection", 
 
 
 class GDUSettings(Settings):
-    """The recommended layer. ``sigma`` and ``kappa`` None: from the data.
+    """GDU in our form. ``sigma`` and ``kappa`` None: from the data.
 
     sigma is then ``sigma_of_median`` times the median distance, and kappa gives gates a mean entropy of
     ``entropy * log M``. ``gating`` "auto" is a fixed function of the raw input: filters of images, the vector itself, a
@@ -218,7 +218,7 @@ class GDU(Method):
 
     @torch.no_grad()
     def _pseudo_domain_of(self, seen: Float[Tensor, "batch gating"]) -> Int64[Tensor, " batch"]:
-        """The index of the pseudo-domain whose centre is nearest to each row; found without waiting for a device."""
+        """The index of the pseudo-domain whose centre is nearest to each row, without a device synchronisation."""
         assert self.pseudo_domains is not None
         distances = squared_distances(seen.to(self.pseudo_domains.dtype), self.pseudo_domains)
         return distances.masked_fill(~self.units.active, torch.inf).argmin(1)
@@ -258,7 +258,7 @@ class GDU(Method):
         return terms
 
     def predict(self, inputs: Tensor) -> Prediction:
-        # In training mode it is a teacher that predicts, for a training batch.
+        # In training mode it predicts for training batches: as a teacher, or while batch norms are renewed.
         out = self._evaluate_in_training(inputs) if self.training else self.evaluate(inputs, gates=self.test_gates)
         left = residual(out.products, self.units.gate.explaining(out.products))
         rows = inputs.shape[0]  # not len: that would fix the batch of an exported graph

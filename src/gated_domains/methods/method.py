@@ -144,7 +144,7 @@ class Method(nn.Module, ABC):
         return dict(zip(found, values, strict=True))
 
     def notes(self) -> Sequence[str]:
-        """What whoever reads a result should know of how the method was built."""
+        """Notes on how the method was built, for readers of a result."""
         return ()
 
     def per_rank(self) -> Sequence[str]:

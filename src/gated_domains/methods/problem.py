@@ -66,5 +66,9 @@ class Numbers(Regression):
         # In half precision a mean far from 0 would swallow the rest.
         return at_least_float32(out.prediction) * self.scale + self.mean
 
+    def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
+        """The mean squared error in standardised units, as ``loss`` has them."""
+        return super().divergence(out, soft) / self.scale**2
+
     def __repr__(self) -> str:
         return f"Numbers(mean={self.mean:.4g}, scale={self.scale:.4g})"

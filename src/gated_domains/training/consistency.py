@@ -45,7 +45,7 @@ class Consistency:
 
     def __init__(self, method: Method, teacher: EMA, *, weight: float, fabric: Fabric) -> None:
         self.method, self.teacher, self.weight, self.fabric = method, teacher, weight, fabric
-        # On the device and changed in place, for a recorded step reads it there.
+        # On the device and changed in place, because a captured CUDA graph reads it there.
         self._current = torch.zeros((), device=fabric.device)
 
     def begin_step(self, step: int, steps: int) -> None:
@@ -55,7 +55,8 @@ class Consistency:
     def both_views(self, plain: DomainBatch, mixed: DomainBatch) -> DomainBatch:
         """Each sample twice in a row, as it is and mixed; so blocks of one domain stay blocks."""
         rows = torch.arange(2 * len(plain), device=plain.inputs.device) // 2
-        twice = replace(plain.select(rows), inputs=_alternating(plain.inputs, mixed.inputs))
+        inputs = torch.stack([plain.inputs, mixed.inputs], 1).flatten(0, 1)
+        twice = replace(plain.select(rows), inputs=inputs)
         as_teacher = self.teacher.swapped(self.method), unmoved_buffers(self.method), without_dropout(self.method)
         with ExitStack() as stack:
             for context in (torch.no_grad(), self.fabric.autocast(), *as_teacher):
@@ -76,7 +77,3 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for module in dropouts:
             module.training = True
-
-
-def _alternating(first: Tensor, second: Tensor) -> Tensor:
-    return torch.stack([first, second], 1).flatten(0, 1)

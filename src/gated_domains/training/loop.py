@@ -259,23 +259,25 @@ class Training:
 
     def _advance(self, batch: DomainBatch) -> Terms:
         """One update of the weights."""
-        if self.fourier is not None:
-            mixed = self.fourier(batch)
-            views = self.consistency
-            batch = mixed if views is None else views.both_views(batch, mixed)
+        mixed = batch if self.fourier is None else self.fourier(batch)
+        if self.settings.accumulate > 1:
+            return self._accumulated(batch, mixed)
+        batch = self._with_views(batch, mixed)
         if self.mixing is not None:
             return self.mixing.step(self.method, self.objective, batch, self.stepper)
-        if self.settings.accumulate > 1:
-            return self._accumulated(batch)
         return self.method.step(self.objective, batch, self.stepper)
 
-    def _accumulated(self, batch: DomainBatch) -> Terms:
+    def _with_views(self, plain: DomainBatch, mixed: DomainBatch) -> DomainBatch:
+        """What the objective gets: both views with a teacher's predictions, or the mixed one alone."""
+        return mixed if self.consistency is None else self.consistency.both_views(plain, mixed)
+
+    def _accumulated(self, batch: DomainBatch, mixed: DomainBatch) -> Terms:
         """One update by the gradients of the batch's parts, added up."""
-        parts = batch.cut(self.settings.accumulate)
+        parts = list(zip(batch.cut(self.settings.accumulate), mixed.cut(self.settings.accumulate), strict=True))
         self.stepper.zero_grad(set_to_none=True)
         sums: Terms = {}
-        for number, part in enumerate(parts, start=1):
-            share = len(part) / len(batch)
+        for number, views in enumerate(parts, start=1):
+            share, part = len(views[0]) / len(batch), self._with_views(*views)
             # Processes share gradients once, after the last part.
             with self.fabric.no_backward_sync(self.objective.module, enabled=number < len(parts)):
                 terms = self.objective(part)
@@ -444,7 +446,7 @@ class Training:
         return (as_computed(inputs, self.fabric) for inputs in looks(self.material, self.seed, large=self.large))
 
     def _trained_on(self) -> Iterator[Tensor]:
-        """The same inputs as training has them, where it mixes images; the training's own random numbers stay."""
+        """The same inputs, mixed where training mixes them; the random state of the training does not advance."""
         if self.fourier is None:
             yield from self._looks()
             return
