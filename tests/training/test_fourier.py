@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gated_domains.data.batches import DomainBatch
+from gated_domains.data.encoding.base import ImageEncoding
 from gated_domains.data.errors import DataError
 from gated_domains.training.fourier import FourierMix, mix_amplitudes
+from small_trainings import build, material, pictures, training
 
 
 def images(rows: int = 4, channels: int = 3, height: int = 8, width: int = 8, seed: int = 0) -> torch.Tensor:
@@ -125,6 +127,35 @@ def test_a_black_image_stays_black_rather_than_getting_a_phase_from_nowhere():
     assert torch.allclose(found[0], x[0])
 
 
+def test_a_training_knows_the_value_of_black_unless_images_are_standardised():
+    prepared = material(pictures(100), train=64, validation=30)
+    run = training(build("erm", prepared.dataset), prepared, epochs=1, fourier_mix=0.5)
+    black = prepared.samples.encoding.tensor(torch.zeros(1, 8, 8, 3, dtype=torch.uint8))
+    assert black.unique().tolist() == [run.fourier.black]
+    assert ImageEncoding(8, 8, 3, standardise=True).black is None
+
+
+def test_averaged_weights_take_norm_statistics_from_mixed_images():
+    prepared = material(pictures(100), train=64, validation=30)
+    run = training(build("erm", prepared.dataset), prepared, epochs=1, ema=0.9, fourier_mix=1.0, precision="32")
+    run.run()
+    conv, norm = run.method.backbone.body.blocks[0][:2]
+
+    def mean(inputs):
+        with torch.no_grad():
+            return conv(torch.cat(list(inputs))).mean((0, 2, 3))
+
+    torch.testing.assert_close(norm.running_mean, mean(run._trained_on()), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(norm.running_mean, mean(run._looks()), rtol=1e-4, atol=1e-5)
+
+
 def test_a_probability_above_1_is_refused():
     with pytest.raises(DataError, match=r"probability.*0 to 1, got 1\.5"):
         FourierMix(1.5)
+
+
+@pytest.mark.parametrize("side", [7, 28, 32, 35, 224])
+def test_a_flat_image_stays_flat_whatever_rounding_leaves_in_its_spectrum(side):
+    x = torch.stack([torch.full((1, side, side), 0.3), images(1, 1, side, side)[0]])
+    found = mix_amplitudes(x, torch.tensor([1, 0]), torch.tensor([0.5, 0.5]), black=-1.0)
+    assert found[0].std() < 1e-5

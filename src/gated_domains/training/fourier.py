@@ -18,6 +18,8 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
+_ROUNDING = 16  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
+
 
 def mix_amplitudes(
     images: Float[Tensor, "batch channels height width"],
@@ -42,16 +44,18 @@ def mix_amplitudes(
 
     Notes
     -----
-    A coefficient that is exactly 0 has no phase and stays 0. Spectra are computed in float32 at least. The result is
-    not clamped.
+    A coefficient that is 0 but for rounding has no phase and becomes 0. Spectra are computed in float32 at least. The
+    result is not clamped.
     """
     with autocast_off(images):
         values = at_least_float32(images)
         floor = values.amin((0, 2, 3), keepdim=True) if black is None else black
         spectra = torch.fft.rfft2(values - floor)
+        amplitudes = spectra.abs()
+        rounding = _ROUNDING * torch.finfo(values.dtype).eps * amplitudes.amax((2, 3), keepdim=True)
+        phases = torch.sgn(spectra) * (amplitudes > rounding)
         share = shares.to(values.dtype).reshape(-1, 1, 1, 1)
-        others = spectra.abs().index_select(0, partners)
-        mixed = (1 - share) * spectra + share * others * torch.sgn(spectra)
+        mixed = torch.lerp(amplitudes, amplitudes.index_select(0, partners), share) * phases
         back = torch.fft.irfft2(mixed, s=values.shape[-2:]) + floor
         return torch.where(share > 0, back, values).to(images.dtype)
 
