@@ -343,7 +343,7 @@ def test_a_preset_is_a_name_for_a_method_with_its_switches_and_settings():
     assert preset.label == "recommended"
     assert preset.name == "erm"
     (changed,) = methods_written("recommended[activation=tanh,fourier_mix=0.5]")
-    assert changed.label == "ERM + EMA 0.995 + Fourier mixing 0.5 + consistency [activation=tanh]"
+    assert changed.label == "ERM + EMA 0.995 + Fourier 0.5 + consistency [activation=tanh]"
     recipe = parse_recipe({**GDU, "method": "recommended"}, where="")
     again = parse_recipe(recipe.plain(), where="")
     assert again.label == "recommended"

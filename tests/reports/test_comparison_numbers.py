@@ -235,6 +235,14 @@ def test_the_plain_form_of_the_baseline_is_the_baseline() -> None:
     assert numbers.baseline.label == "ERM"
 
 
+def test_a_preset_of_the_method_is_the_baseline_only_where_it_is_alone() -> None:
+    runs = [result("erm", label="recommended"), result("erm", label="ERM + EMA 0.995"), result("gdu", label="GDU")]
+    for there, wanted in ((runs, "ERM + EMA 0.995"), (runs[::2], "recommended")):
+        numbers = Comparison(there).numbers
+        assert numbers.baseline is not None
+        assert numbers.baseline.label == wanted
+
+
 # --- groups ---
 
 

@@ -507,15 +507,22 @@ def test_the_headline_says_what_scored_higher_and_what_the_tests_carry() -> None
         return headline(Comparison(results(scores)).numbers)
 
     assert re.fullmatch(
-        r"On these 5 domains, compared with ERM \(70\.0\): FAR \(\+20\.0, higher on 5 of 5\), "
-        r"UP \(\+10\.0, higher on 5 of 5\) scored higher \(one seed\)\. "
+        r"On these 5 domains, compared with ERM \(70\.0\): FAR \(\+20\.0\), UP \(\+10\.0\) "
+        r"did better \(one seed\)\. "
         r"FAR is better than ERM \(70\.0\): \+20\.0 points on a new domain \(.*, Holm p <0\.001\)\. Also better: UP\.",
         said(up=0.1, far=0.2),
     )
     assert said(same=0.0, down=-0.1) == (
-        "On these 5 domains, compared with ERM (70.0): SAME (0.0, higher on 2 of 5), DOWN (-10.0, "
-        "higher on 0 of 5) did not score higher (one seed). "
+        "On these 5 domains, compared with ERM (70.0): SAME (0.0), DOWN (-10.0) did not do better (one seed). "
         "No method is shown to be better than ERM (70.0) on a new domain. Worse: DOWN. Undecided: SAME."
+    )
+    assert said(same=0.0, other=0.001).endswith(
+        " On a new domain no method is shown to be better than ERM (70.0): all are undecided."
+    )
+    errors = {"erm": {"a": [2.0], "b": [3.0]}, "up": {"a": [1.0], "b": [2.0]}, "down": {"a": [4.0], "b": [5.0]}}
+    lower = {name: {f"{hold}{n}": seeds for hold, seeds in of.items() for n in (1, 2)} for name, of in errors.items()}
+    assert headline(Comparison(results(lower, metric="rmse")).numbers).startswith(
+        "On these 4 domains, compared with ERM (2.50): UP (-1.00) did better; DOWN (+2.00) did not do better (one seed)."
     )
     assert said(3, up=0.1, far=0.2).startswith("No verdict on how any method compares with ERM")
     assert said(up=0.1).startswith("UP 80.0, ERM 70.0: +10.0 points on a new domain")

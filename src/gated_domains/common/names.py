@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+PRESETS = {"recommended": "erm[ema=0.995,fourier_mix=0.9,consistency=1]"}
+"""Names for a method with switches and settings; docs/results/what-helps.md has what each part is worth."""
+
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The known name that this one may be meant for, if any is near."""

@@ -12,7 +12,7 @@ from pydantic import Field, SerializeAsAny
 
 from gated_domains.backbones.bodies import BODIES, default_body
 from gated_domains.backbones.making import weights_digest
-from gated_domains.common.names import nearest
+from gated_domains.common.names import PRESETS, nearest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.loading import DATASETS
@@ -44,12 +44,10 @@ SWITCHES = {
     "ema": "EMA",
     "swad": "SWAD",
     "mixstyle": "MixStyle",
-    "fourier_mix": "Fourier mixing",
+    "fourier_mix": "Fourier",
     "consistency": "consistency",
 }
 """Settings of a training that go with every method, and what they are called in a table."""
-PRESETS = {"recommended": "erm[ema=0.995,fourier_mix=0.9,consistency=1]"}
-"""Names for a method with switches and settings; docs/results/what-helps.md has what each part is worth."""
 _TRAINING = frozenset(TrainingSettings.model_fields)
 _NEVER = object()
 _LATER: dict[str, Any] = {"pretrained": None, "shrunk": False, "backbone": None}

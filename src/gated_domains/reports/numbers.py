@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from gated_domains.common.names import PRESETS
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.published import STATISTICS
 from gated_domains.evaluation.metrics import Metric, metric_named
@@ -136,8 +137,9 @@ def summarise(results: Sequence[RunResult], baseline: str, *, margin: float | No
     shared = {name: _the_one(results, name) for name in ("data", "protocol", "selection")}
     hold_outs = tuple(dict.fromkeys(result.hold_out for result in results))
     grouped = _by_method(results)
-    # With several settings, the plain one: what is switched on or set makes a label longer.
-    base = min((key for key in grouped if key[0] == baseline), key=lambda key: len(key[1]), default=None)
+    # With several settings, the plain one: what is switched on or set makes a label longer, unless a preset names it.
+    candidates = [key for key in grouped if key[0] == baseline]
+    base = min(candidates, key=lambda key: (key[1] in PRESETS, len(key[1])), default=None)
     negligible = metric.margin(margin)
     rows = _rows(grouped, base, hold_outs, metric, negligible)
     return Numbers(

@@ -29,29 +29,28 @@ def headline(numbers: Numbers) -> str:
     if all(against.verdict is None for _, against in rivals):
         count = max(against.new_domain.n for _, against in rivals)
         return _no_verdict(count, numbers, f"No verdict on how any method compares with {at}")
-    return " ".join([*_what_helped(rivals, at, numbers), _on_a_new_domain(rivals, at, numbers)])
+    return f"{_what_helped(rivals, at, numbers)} {_on_a_new_domain(rivals, at, numbers)}"
 
 
-def _what_helped(rivals: list[tuple[MethodNumbers, Against]], at: str, numbers: Numbers) -> list[str]:
+def _what_helped(rivals: list[tuple[MethodNumbers, Against]], at: str, numbers: Numbers) -> str:
     """``On these 5 domains, compared with ERM (69.8): GDU (+1.2) helped; CORAL (-0.1) made no significant ...``."""
     metric = numbers.metric
-    words: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for row, against in sorted(rivals, key=lambda pair: -metric.as_gain(pair[1].these_domains.difference)):
-        effect, wins = against.these_domains, against.record.wins
+        effect = against.these_domains
         interval, gained = effect.interval(), metric.as_gain(effect.difference) > 0
-        gap = metric.shown_difference(effect.difference)
         if interval is None:  # one seed
-            group = "scored higher" if gained else "did not score higher"
-            words.setdefault(group, []).append(f"{row.label} ({gap}, higher on {wins} of {against.new_domain.n})")
-            continue
-        significant = interval.low > 0 or interval.high < 0
-        group = ("helped" if gained else "hurt") if significant else "made no significant difference"
-        words.setdefault(group, []).append(f"{row.label} ({gap})")
-    found = [f"{listing(labels, 6)} {group}" for group, labels in words.items()]
+            group = "did better" if gained else "did not do better"
+        elif interval.low <= 0 <= interval.high:
+            group = "made no significant difference"
+        else:
+            group = "helped" if gained else "hurt"
+        groups.setdefault(group, []).append(f"{row.label} ({metric.shown_difference(effect.difference)})")
+    found = [f"{listing(labels, 6)} {group}" for group, labels in groups.items()]
     count = max(against.new_domain.n for _, against in rivals)
     tested = any(against.these_domains.interval() for _, against in rivals)
-    by = " (95 % intervals over seeds, not corrected for the number of methods)" if tested else " (one seed)"
-    return [f"On these {count} {numbers.unit}s, compared with {at}: {'; '.join(found)}{by}."]
+    by = "95 % intervals over seeds, not corrected for the number of methods" if tested else "one seed"
+    return f"On these {count} {numbers.unit}s, compared with {at}: {'; '.join(found)} ({by})."
 
 
 def _on_a_new_domain(rivals: list[tuple[MethodNumbers, Against]], at: str, numbers: Numbers) -> str:
@@ -62,6 +61,8 @@ def _on_a_new_domain(rivals: list[tuple[MethodNumbers, Against]], at: str, numbe
         others = [row.label for row, _ in groups["better"] if row is not best]
         also = f" Also better: {listing(others, 6)}." if others else ""
         return f"{best.label} is better than {at}: {_difference(against, numbers)}.{also}"
+    if len(groups["undecided"]) == len(rivals):
+        return f"On a new domain no method is shown to be better than {at}: all are undecided."
     rest = [
         f"{verdict.capitalize()}: {listing([row.label for row, _ in groups[verdict]], 6)}."
         for verdict in _ORDER
