@@ -67,6 +67,13 @@ def test_a_training_that_cannot_be_is_refused(method, dataset, training, message
         refused(recipe(method, training=training), dataset)
 
 
+def test_a_network_that_is_kept_as_it_is_cannot_be_trained_on_mixed_images():
+    training = {"fourier_mix": 0.9}
+    refused(recipe("linear", training=training), images())  # the network below the head is trained on them
+    with pytest.raises(DataError, match="keeps that of runs/erm as it is; train that run with fourier_mix"):
+        refused(recipe("linear", training=training, backbone="runs/erm"), images())
+
+
 @pytest.mark.parametrize(
     ("method", "dataset", "training"),
     [

@@ -157,7 +157,7 @@ def default_labels(data: DomainDataset, **training: object) -> tuple[list[str], 
 
 
 def test_by_default_images_are_also_mixed_and_get_the_recommended_recipe():
-    mixed = "ERM + EMA 0.995 + Fourier mixing"
+    mixed = "ERM + EMA 0.995 + Fourier"
     assert default_labels(vectors()) == (["GDU", "ERM", "retrained linear head"], {})
     assert default_labels(images()) == (["recommended", "GDU", mixed, "ERM", "retrained linear head"], {})
 
@@ -165,10 +165,21 @@ def test_by_default_images_are_also_mixed_and_get_the_recommended_recipe():
 def test_defaults_give_way_to_the_options_for_all_methods():
     labels, unable = default_labels(images(), swad=True)
     assert labels == ["GDU", "ERM", "retrained linear head"]
-    assert list(unable) == ["ERM + EMA 0.995 + Fourier mixing", "recommended"]
+    assert list(unable) == ["ERM + EMA 0.995 + Fourier", "recommended"]
     assert "swad and ema are two averages" in unable["recommended"]
     labels, _ = default_labels(images(), ema=0.995, fourier_mix=0.9)
     assert labels == ["recommended", "GDU", "ERM", "retrained linear head"]
+
+
+def test_all_methods_give_way_to_the_options_for_all_methods(tmp_path):
+    maker = runner(images(), tmp_path)
+    splits = hold_outs(maker.dataset, "north")
+    frame = Frame(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995, fourier_mix=0.9))
+    able, unable = every_method(maker, splits, frame=frame)
+    assert [recipe.label for recipe in plan(maker, splits, able, 1, frame=frame)].count(
+        "ERM + EMA 0.995 + Fourier"
+    ) == 1
+    assert list(unable) == ["ERM + SWAD"]
 
 
 def test_two_names_for_one_training_are_refused_before_anything_is_trained(tmp_path):

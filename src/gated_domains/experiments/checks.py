@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gated_domains.common.names import PRESETS
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import OFFICIAL, HoldOut
-from gated_domains.experiments.recipe import MAPS, PRESETS, Recipe
+from gated_domains.experiments.recipe import MAPS, Recipe
 from gated_domains.methods.method import Method
 
 
@@ -35,6 +36,11 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
             f"fourier_mix {training.fourier_mix:g} mixes the spectra of images, and these are "
             f"{dataset.inputs.describe()}; "
             + ("take erm or gdu" if recipe.label in PRESETS else "leave fourier_mix out")
+        )
+    if training.fourier_mix is not None and recipe.backbone is not None and recipe.method.mode == "fine_tune":
+        raise DataError(
+            f"fourier_mix {training.fourier_mix:g} is for the training of a network, and {recipe.label} keeps that of "
+            f"{recipe.backbone} as it is; train that run with fourier_mix, and leave it out here"
         )
     if training.augment == "photos" and (kind != "images" or getattr(dataset.inputs, "standardise", False)):
         raise DataError(

@@ -32,19 +32,25 @@ def default_seeds(dataset: DomainDataset) -> int:
 def default_methods(dataset: DomainDataset, training: TrainingSettings) -> tuple[list[MethodChoice], dict[str, str]]:
     """GDU, plain training and a linear head; on images also Fourier mixing alone, and the recommended recipe.
 
-    What the training of all methods contradicts is left out, with the reason, and so is what it makes equal to another.
+    Methods that the options for all methods contradict are left out, with the reason, and so are duplicates.
     """
     written = f"recommended,gdu,{MIXED_ERM},erm,linear" if dataset.inputs.kind in MAPS else "gdu,erm,linear"
+    able, unable = _distinct(methods_written(written)[::-1], training)
+    return able[::-1], unable
+
+
+def _distinct(choices: Sequence[MethodChoice], training: TrainingSettings) -> tuple[list[MethodChoice], dict[str, str]]:
+    """The first of all methods that are the same training, given the options for all; and why the others cannot be."""
     able: dict[str, MethodChoice] = {}
     unable = {}
-    for choice in methods_written(written)[::-1]:
+    for choice in choices:
         try:
             same = repr((choice.name, choice.mode, choice.settings, choice.trained(training)))
         except DataError as error:
             unable[choice.label] = f"{choice.label}: {error}"
         else:
             able.setdefault(same, choice)
-    return [*able.values()][::-1], unable
+    return list(able.values()), unable
 
 
 def split_varies(dataset: DomainDataset, split: HoldOut, frame: Frame) -> bool:
@@ -91,11 +97,12 @@ def every_method(
     runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
 ) -> tuple[list[MethodChoice], dict[str, str]]:
     """All methods, and the switches on ERM and GDU, that can be run on these data; of the others, why they cannot."""
-    able, unable = [], {}
     switched = methods_written(_SWITCHED)
     if runner.dataset.inputs.kind in MAPS:
         switched += methods_written(f"{MIXED_ERM},recommended")
-    for choice in [*(choose_method(name) for name in METHODS), *switched]:
+    able = []
+    distinct, unable = _distinct([*(choose_method(name) for name in METHODS), *switched], frame.training)
+    for choice in distinct:
         try:
             for split in splits:
                 runner.check(_recipe(runner, split, choice, 0, frame))
