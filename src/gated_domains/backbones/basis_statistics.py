@@ -7,8 +7,9 @@ With the first and second moment ``m_i`` and ``q_i`` of sample i over space, and
     mean_i = sum_j w_ij mu_j                                            of sample i, the same for second moments
 
 Moments are taken about the mean of the batch, so that nothing is lost where means are large. k pseudo-samples shrink
-the moments of a basis towards those of the batch: one with little weight in a batch gets nearly the batch's. After Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which
-have statistics by known domain; here bases take the place of domains.
+the moments of a basis towards those of the batch: one with little weight in a batch gets nearly the batch's. After
+Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which have statistics by known
+domain; here bases take the place of domains.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def update_running(norm: _BatchNorm, moments: Float[Tensor, "2 bases channels"],
 
 
 class _NormaliseByBatch(torch.autograd.Function):
-    """The same as a single operator, which reads x as few times as torch's operators allow and saves nothing else large.
+    """The same as a single operator, which reads x as few times as torch's operators allow and saves no other map.
 
     Of the gradient g at the output, ``G = sum g`` and ``D = sum g (x - mean)`` over space are all that the small
     algebra needs. With ``a = scale * rstd`` the variance of a sample gets ``-e / 2`` for ``e = a rstd^2 D``, its second
@@ -261,7 +262,7 @@ def _scaled(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, rstd: Tensor)
 
 
 def _affine(b: Tensor, x: Tensor, a: Tensor, *, like: Tensor) -> Tensor:
-    """``a x + b`` in one pass, computed in the precision of a, rounded as it is written; with the layout of ``like``."""
+    """``a x + b`` in one pass, computed in the precision of a, rounded as it is written; laid out as ``like``."""
     return torch.addcmul(b, x, a, out=torch.empty_like(like, dtype=x.dtype))
 
 

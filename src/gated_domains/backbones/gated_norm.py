@@ -52,9 +52,9 @@ class GatedNorm(nn.Module):
     scale and shift. The deviations Gamma_j and B_j start at zero. The mixture is given with ``mixing``.
 
     With ``statistics="basis"`` xhat is normalised by moments that are pooled for each basis and mixed again for each
-    sample, as described in ``basis_statistics``: running statistics then have a row for each basis, and several processes
-    share the moments of their batches. With one basis that is batch norm. After Batch Normalization Embeddings
-    (Segu et al. 2020) and DSON (Seo et al., ECCV 2020).
+    sample, as described in ``basis_statistics``: running statistics then have a row for each basis, and several
+    processes share the moments of their batches. With one basis that is batch norm. After Batch Normalization
+    Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020).
 
     Parameters
     ----------

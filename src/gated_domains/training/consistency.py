@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from gated_domains.backbones.finding import unmoved_buffers
