@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from gated_domains.evaluation.statistics import Effect, RandomEffects, new_domain_effect, random_effects
+from gated_domains.evaluation.statistics import (
+    MIN_DATASETS,
+    Effect,
+    RandomEffects,
+    new_domain_effect,
+    random_effects,
+)
 from gated_domains.reports.against import Key, differences
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
@@ -19,8 +25,10 @@ from gated_domains.reports.columns import ABSENT
 
 LARGEST_LOSS = 0.5
 LEVEL = 0.90
-MIN_SETS = 3
-_HEADING = "| part | over folds (90 %) | decision | over data sets (90 %) | tau | data sets | folds | pairs |"
+_HEADING = (
+    "| part | over folds (90 %) | decision | clustered by data set (90 %) | over data sets (90 %) | tau | data sets | "
+    "folds | pairs |"
+)
 Scores = dict[str, dict[str, dict[Key, float]]]
 """In percent, by data set, method and (hold-out, domain, seed)."""
 
@@ -35,7 +43,7 @@ class Part:
     images: bool = False
     """Exists for images only."""
     also: tuple[tuple[str, str], ...] = ()
-    """More pairs (with it, without it), whose differences are averaged with those of the first by held-out domain."""
+    """More pairs (with it, without it); each pair weighs the same in the mean of a held-out domain."""
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -51,23 +59,27 @@ class Finding:
     pairs: int
     folds: Effect
     """Every held-out domain of every data set as one draw."""
+    clustered: Effect
+    """The same mean, where folds of one data set may be alike."""
     pooled: RandomEffects | None
     """Data sets as draws."""
 
     @property
     def decision(self) -> str:
         interval = self.folds.interval(LEVEL)
-        if len(self.by_set) < MIN_SETS or interval is None:
+        if len(self.by_set) < MIN_DATASETS or interval is None:
             return "no decision"
         if self.folds.difference <= 0:
             return "off: no gain on average"
-        return "on" if interval.low > -LARGEST_LOSS else "off: may cost more than 0.5"
+        return "on" if interval.low > -LARGEST_LOSS else f"off: may cost more than {LARGEST_LOSS}"
 
     def rows(self) -> list[dict[str, Any]]:
-        about = {"part": self.part.name, "with": self.part.with_it, "without": self.part.without}
+        with_it, without = ("; ".join(dict.fromkeys(pair[side] for pair in self.part.pairs)) for side in (0, 1))
+        about = {"part": self.part.name, "with": with_it, "without": without}
         pooled = {} if self.pooled is None else {"all data sets": self.pooled.effect}
         rows = []
-        for name, effect in {**self.by_set, **pooled, "all folds": self.folds}.items():
+        over_all = {"all folds, clustered": self.clustered, "all folds": self.folds}
+        for name, effect in {**self.by_set, **pooled, **over_all}.items():
             interval = effect.interval(LEVEL)
             ends = (None, None) if interval is None else (interval.low, interval.high)
             numbers = {"points": effect.difference, "standard_error": effect.error, "low90": ends[0], "high90": ends[1]}
@@ -80,17 +92,37 @@ class Finding:
 def measure(part: Part, scores: Scores) -> Finding | None:
     """The paired differences of a part on every data set that has both variants."""
     gaps: dict[str, dict[str, list[float]]] = {}
+    pairs = 0
     for name, methods in scores.items():
         for with_it, without in part.pairs:
             for fold, values in differences(methods.get(with_it, {}), methods.get(without, {})).items():
-                gaps.setdefault(name, {}).setdefault(fold, []).extend(values)
+                gaps.setdefault(name, {}).setdefault(fold, []).append(float(np.mean(values)))
+                pairs += len(values)
     if not gaps:
         return None
     by_set = {name: new_domain_effect(found) for name, found in gaps.items()}
     everywhere = {f"{name} {fold}": values for name, found in gaps.items() for fold, values in found.items()}
-    pairs = sum(len(values) for found in gaps.values() for values in found.values())
-    pooled = random_effects(list(by_set.values()))
-    return Finding(part=part, by_set=by_set, pairs=pairs, folds=new_domain_effect(everywhere), pooled=pooled)
+    return Finding(
+        part=part,
+        by_set=by_set,
+        pairs=pairs,
+        folds=new_domain_effect(everywhere),
+        clustered=clustered([[float(np.mean(values)) for values in found.values()] for found in gaps.values()]),
+        pooled=random_effects(list(by_set.values())),
+    )
+
+
+def clustered(folds: Sequence[Sequence[float]]) -> Effect:
+    """The mean over the folds of all data sets, with an error that is robust to folds of one set being alike.
+
+    With the difference d_gf on fold f of set g, F folds and G sets: the squared error is
+    ``G / (G - 1) sum_g (sum_f (d_gf - mean))^2 / F^2``, with G - 1 degrees of freedom; none for one set.
+    """
+    every = np.concatenate([np.asarray(found) for found in folds])
+    mean, sets = float(every.mean()), len(folds)
+    squares = sum(float((np.asarray(found) - mean).sum()) ** 2 for found in folds)
+    error = float(np.sqrt(sets / (sets - 1) * squares)) / len(every) if sets > 1 else None
+    return Effect(mean, error, float(sets - 1), sets)
 
 
 def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
@@ -100,12 +132,12 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
         groups[one.decision.partition(":")[0]].append(f"{one.part.name} ({one.folds.difference:+.2f})")
     groups["not run on the choosing sets"] = [part.name for part in missing]
     lines = [f"- **{group.capitalize()}**: {'; '.join(names)}." for group, names in groups.items() if names]
-    lines += ["", _HEADING, "|---|---:|---|" + "---:|" * 5]
+    lines += ["", _HEADING, "|---|---:|---|" + "---:|" * 6]
     for one in findings:
         tau = ABSENT if one.pooled is None else f"{one.pooled.tau:.2f}"
         over_sets = ABSENT if one.pooled is None else _text(one.pooled.effect)
         counts = f"{over_sets} | {tau} | {len(one.by_set)} | {one.folds.n} | {one.pairs}"
-        lines.append(f"| {one.part.name} | {_text(one.folds)} | {one.decision} | {counts} |")
+        lines.append(f"| {one.part.name} | {_text(one.folds)} | {one.decision} | {_text(one.clustered)} | {counts} |")
     names = list(dict.fromkeys(name for one in findings for name in one.by_set))
     lines += ["", f"| part | with it | without it | {' | '.join(names)} |", "|---|---|---|" + "---:|" * len(names)]
     for one in findings:

@@ -240,7 +240,7 @@ def test_a_part_is_on_where_its_mean_is_positive_and_its_interval_stays_above_th
     made["main"]()
     with (tmp_path / "choose_parts.csv").open(newline="") as file:
         found = {row["part"]: row for row in csv.DictReader(file) if row["dataset"] == "all folds"}
-    part = found["EMA of the weights"]
+    part = found["EMA on ERM"]
     numbers = [float(part[name]) for name in ("points", "low90", "high90")]
     assert numbers == pytest.approx(over_folds_by_loops(by_set), abs=1e-6)
     assert part["decision"] == "on"
@@ -249,8 +249,40 @@ def test_a_part_is_on_where_its_mean_is_positive_and_its_interval_stays_above_th
     assert "last time" not in written
     assert written.startswith("before")
     assert written.endswith("after\n")
-    assert re.search(r"\| MixStyle \| \+1\.\d+ \(.*\) \| no decision \| . \|", written)
+    assert re.search(r"\| MixStyle \| \+1\.\d+ \(.*\) \| no decision \| \+1\.\d+ \(.*\) \| . \|", written)
     assert page.with_suffix(".png").stat().st_size > 5_000
+
+
+def test_a_part_of_several_pairs_weighs_them_alike_and_clusters_folds_by_data_set(script):
+    script("choose_recipe.py")
+    from parts_worth import Part, clustered, measure
+
+    def scores(gaps):  # by domain and seed
+        return {(domain, domain, seed): 70.0 + gap for domain, seeds in gaps.items() for seed, gap in enumerate(seeds)}
+
+    plain = scores({name: [0, 0] for name in "abcd"})
+    first = scores({"a": [1, 3], "b": [2, 2], "c": [0, 0], "d": [4, 4]})
+    other = scores({"a": [8], "b": [0], "c": [0], "d": [0]})
+    made = {"m": first, "n": plain, "o": other, "p": plain}
+    found = measure(Part("both", "m", "n", also=(("o", "p"),)), {"one": made, "two": {"m": first, "n": plain}})
+    assert found.by_set["one"].difference == pytest.approx((5 + 1 + 0 + 2) / 4)
+    assert found.by_set["two"].difference == pytest.approx(2)
+    assert found.pairs == 4 * 3 + 4 * 2
+    assert {row["with"] for row in found.rows()} == {"m; o"}
+    effect = clustered([[1.0, 2.0, 3.0], [5.0, 7.0], [0.0]])  # mean 3, sums of deviations -3, 6 and -3
+    assert (effect.difference, effect.df) == (3.0, 2.0)
+    assert effect.error == pytest.approx((3 / 2 * (9 + 36 + 9)) ** 0.5 / 6)
+
+
+def test_the_commands_of_the_choosing_sets_train_what_their_lists_hold(script):
+    made = script("choose_recipe.py")
+    for name in made["SETS"]:
+        folder = made["LISTS"] / ("confirm" if made["SETS"][name].confirms else "")
+        listed = {row["method"] for path in folder.glob(f"{name}_*.csv") for row in made["read_list"](path)}
+        assert listed
+        assert listed <= set(made["variants_of"](name))
+    large = made["variants_of"]("pacs160")
+    assert all("gated_norm=true" in variant for variant in large if "norm_statistics=basis" in variant)
 
 
 def test_choosing_runs_of_digits5_never_see_syn(script, monkeypatch):
