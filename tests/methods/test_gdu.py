@@ -177,8 +177,8 @@ def test_norms_are_gated_where_they_can_be():
     ("how", "why"),
     [
         ({"mode": "fine_tune"}, "a frozen body cannot have them"),
-        ({"settings": {"gating": "features"}}, "gates that see the raw input: leave gating out"),
-        ({"settings": {"gating": "style"}}, "gates that see the raw input"),
+        ({"settings": {"gating": "features"}}, "the gates do not see the raw input, because gating is set"),
+        ({"settings": {"gating": "style"}}, "the gates do not see the raw input"),
         ({"body": Identity((6,))}, "the body has no batch norm"),
         ({"body": MLP((6,), norm=False)}, "the body has no batch norm"),
     ],
@@ -194,6 +194,7 @@ def test_norms_that_cannot_be_gated_are_refused_with_the_cure(how, why):
     [
         ({"mode": "fine_tune"}, "a frozen body cannot have them.*leave norm_statistics out"),
         ({"body": Identity((6,))}, "the body has no batch norm.*leave norm_statistics out"),
+        ({"settings": {"gating": "features"}}, "the gates do not see the raw input.*leave norm_statistics out"),
         ({"settings": {"gated_norm": False}}, "switched off; set gated_norm=true too"),
     ],
 )

@@ -467,7 +467,7 @@ def _why_not_gated(backbone: Backbone) -> str | None:
     if not backbone.body.norms_by_sample:
         return "the batch norms of the body are over atoms, and gates are of molecules"
     if not backbone.sees_raw_input:
-        return "gated norms need gates that see the raw input: leave gating out"
+        return "the gates do not see the raw input, because gating is set to something else"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The sections on gates and bases: one gated run of each hold-out, the recommended form before others."""
+"""The sections on gates and bases: one gated run of each hold-out, plain GDU before others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gated_domains.reports.page.chapters import Chapter, Section, Words
 from gated_domains.reports.results import RunResult
 
 _MOST_SHOWN = 8  # hold-outs
-_RECOMMENDED = "gdu"
+_PLAIN = "gdu"
 
 
 def gated_sections(chapter: Chapter, gathered: Gathered, palette: Palette, *, picture_bytes: int) -> list[Section]:
@@ -49,11 +49,11 @@ def gated_sections(chapter: Chapter, gathered: Gathered, palette: Palette, *, pi
 
 
 def shown_runs(chapter: Chapter, gathered: Gathered) -> list[RunResult]:
-    """Of each hold-out the gated run that is shown: one with an insight, of the recommended form, of the first seed."""
+    """Of each hold-out the gated run that is shown: one with an insight, of plain GDU, of the first seed."""
     found: list[RunResult] = []
     for hold_out in chapter.comparison.numbers.hold_outs:
         runs = [run for run in chapter.results if run.hold_out == hold_out]
-        runs.sort(key=lambda run: (not (gathered.folder(run) / INSIGHT).exists(), run.method != _RECOMMENDED, run.seed))
+        runs.sort(key=lambda run: (not (gathered.folder(run) / INSIGHT).exists(), run.method != _PLAIN, run.seed))
         tried: set[tuple[str, str]] = set()
         for run in runs:  # the runs of one row have gates, or have none
             if (run.method, run.label) in tried:
