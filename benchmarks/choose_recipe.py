@@ -28,7 +28,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from parts_worth import Part, Scores, forest, measure, section
+from parts_worth import Part, Scores, forest, ladder, measure, section
 
 from gated_domains.cli.watching import Watching
 from gated_domains.data import Reading
@@ -72,6 +72,14 @@ PARTS = (
     Part("batch gates in training", "gdu[train_gates=batch]", "gdu"),
     Part("GDU + mixing", MIX_GDU, MIX, images=True, also=((CONSISTENT_GDU, CONSISTENT),)),
 )
+STEPS = {
+    "ERM": "erm",
+    "+ EMA": "erm[ema=0.995]",
+    "+ Fourier mixing": MIX,
+    "+ consistency = `recommended`": CONSISTENT,
+    "GDU instead of ERM, in the last row": CONSISTENT_GDU,
+}
+"""From plain training to the recommended recipe."""
 CONFIRMED = (
     *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
     *("gdu", f"gdu[{_BASIS}]", "gdu[gates=constant]", MIX_GDU, "recommended", f"gdu[{_BASIS},{_MIXING},consistency=1]"),
@@ -111,7 +119,6 @@ SETS = {
 BENCHMARKS = Path(__file__).parent
 LISTS = BENCHMARKS / "results" / "choose"
 PAGE = BENCHMARKS.parent / "docs" / "results" / "what-helps.md"
-BEGIN, END = "<!-- begin: written by choose_recipe.py decide -->", "<!-- end: written by choose_recipe.py decide -->"
 FIELDS = ("dataset", "variant", "method", "target", "seed", "score", "seconds", "device", "run")
 Row = dict[str, str]
 
@@ -248,15 +255,20 @@ def decide(chosen: argparse.Namespace) -> None:
         raise SystemExit(f"{chosen.lists} has no run list with both variants of any part; make one by `run` first")
     measured = {one.part for one in findings}
     lines = section(findings, [part for part in parts if part not in measured])
+    steps = ladder(scores, STEPS)
     absent = [name for name, one in SETS.items() if not one.confirms and name not in scores]
     if absent:
         lines = [f"**Preliminary**: there are no runs yet on {', '.join(absent)}.", "", *lines]
-    print("\n".join(lines))
+    print("\n".join([*lines, "", *steps]))
     write_csv(chosen.lists.parent / "choose_parts.csv", [row for one in findings for row in one.rows()])
     figure(forest(findings)).savefig(chosen.page.with_suffix(".png"), dpi=150)
     text = chosen.page.read_text()
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    chosen.page.write_text("\n".join([before, "", *lines, "", after]))
+    for name, table in {"parts": lines, "steps": steps}.items():
+        begin, end = (f"<!-- {edge}: {name}, written by choose_recipe.py decide -->" for edge in ("begin", "end"))
+        start, stop = text.index(begin) + len(begin), text.index(end)
+        text = "\n".join([text[:start], "", *table, "", text[stop:]])
+    with written_whole(chosen.page) as draft:
+        draft.write_text(text)
 
 
 def main() -> None:

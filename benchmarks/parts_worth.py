@@ -147,6 +147,21 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     return lines
 
 
+def ladder(scores: Scores, steps: Mapping[str, str]) -> list[str]:
+    """A table of mean scores by data set: a row per step, over the held-out domains and seeds that all steps share."""
+    sets = [name for name, methods in scores.items() if len(methods.keys() & steps.values()) > 2]
+    lines = [f"| | {' | '.join(sets)} |", "|---|" + "---:|" * len(sets)]
+    shared = {
+        name: set.intersection(*(set(scores[name][step]) for step in steps.values() if step in scores[name]))
+        for name in sets
+    }
+    for label, method in steps.items():
+        found = [[scores[name][method][key] for key in shared[name]] if method in scores[name] else [] for name in sets]
+        lines.append(f"| {label} | {' | '.join(f'{np.mean(cells):.1f}' if cells else ABSENT for cells in found)} |")
+    counts = [f"{len({fold for fold, *_ in keys})} x {len({seed for *_, seed in keys})}" for keys in shared.values()]
+    return [*lines, f"| held-out domains x seeds | {' | '.join(counts)} |"]
+
+
 def _text(effect: Effect) -> str:
     """``+0.62 (-0.21 to +1.44)``."""
     interval = effect.interval(LEVEL)

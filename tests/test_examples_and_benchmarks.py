@@ -221,7 +221,7 @@ def test_a_part_is_on_where_its_mean_is_positive_and_its_interval_stays_above_th
         "heart": {"a": [1.5, 2.5], "b": [2.0, 1.0], "c": [2.0, 2.0], "d": [1.0, 2.0]},
         "sentiment": {"a": [2.0, 2.5], "b": [1.0, 1.0], "c": [2.0, 3.0], "d": [1.5, 1.0]},
     }
-    lists, page = tmp_path / "choose", tmp_path / "page.md"
+    lists, page, by = tmp_path / "choose", tmp_path / "page.md", "written by choose_recipe.py decide"
     lists.mkdir()
     made = script("choose_recipe.py")
     gains = {"erm": 0, "erm[ema=0.995]": 1, "gdu": -1, "erm[mixstyle=0.5,ema=0.995]": 2}  # multiples of the gap
@@ -235,7 +235,8 @@ def test_a_part_is_on_where_its_mean_is_positive_and_its_interval_stays_above_th
                     for seed, gap in enumerate(gaps)
                 ]
         (lists / f"{name}_2cpu.csv").write_text("\n".join(lines) + "\n")
-    page.write_text(f"before\n{made['BEGIN']}\nlast time\n{made['END']}\nafter\n")
+    marked = (f"<!-- begin: {name}, {by} -->\nlast time\n<!-- end: {name}, {by} -->\n" for name in ("parts", "steps"))
+    page.write_text("before\n" + "between\n".join(marked) + "after\n")
     monkeypatch.setattr(sys, "argv", ["choose_recipe.py", "--lists", str(lists), "decide", "--page", str(page)])
     made["main"]()
     with (tmp_path / "choose_parts.csv").open(newline="") as file:
@@ -255,7 +256,7 @@ def test_a_part_is_on_where_its_mean_is_positive_and_its_interval_stays_above_th
 
 def test_a_part_of_several_pairs_weighs_them_alike_and_clusters_folds_by_data_set(script):
     script("choose_recipe.py")
-    from parts_worth import Part, clustered, measure
+    from parts_worth import Part, clustered, ladder, measure
 
     def scores(gaps):  # by domain and seed
         return {(domain, domain, seed): 70.0 + gap for domain, seeds in gaps.items() for seed, gap in enumerate(seeds)}
@@ -269,6 +270,10 @@ def test_a_part_of_several_pairs_weighs_them_alike_and_clusters_folds_by_data_se
     assert found.by_set["two"].difference == pytest.approx(2)
     assert found.pairs == 4 * 3 + 4 * 2
     assert {row["with"] for row in found.rows()} == {"m; o"}
+    table = ladder({"one": made, "two": {"m": first}}, {"first": "m", "second": "n", "third": "o", "none": "q"})
+    assert table[0] == "| | one |"
+    cells = [line.split("|")[2].strip() for line in table[2:]]
+    assert cells == ["71.8", "70.0", "72.0", "\N{EN DASH}", "4 x 1"]  # "o" has the first seed alone
     effect = clustered([[1.0, 2.0, 3.0], [5.0, 7.0], [0.0]])  # mean 3, sums of deviations -3, 6 and -3
     assert (effect.difference, effect.df) == (3.0, 2.0)
     assert effect.error == pytest.approx((3 / 2 * (9 + 36 + 9)) ** 0.5 / 6)
