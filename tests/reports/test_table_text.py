@@ -139,6 +139,13 @@ def test_methods_that_used_domains_are_marked_and_the_mark_is_explained() -> Non
     assert "†" not in " ".join(Comparison(results(SCORES)).caption)
 
 
+def test_the_caption_says_what_a_preset_is() -> None:
+    comparison = Comparison([*results(FIVE), *results({"erm": FIVE["gdu"]}, label="recommended")])
+    said = "recommended: erm[ema=0.995,fourier_mix=0.9,consistency=1]."
+    assert said in comparison.caption
+    assert said in " ".join(comparison.rich().caption)
+
+
 def test_a_method_that_adapts_by_batch_is_marked_and_the_mark_explained():
     table = Comparison([*results(SCORES), *results({"arm-bn": SCORES["gdu"]}, batchwise=True)])
     assert any(

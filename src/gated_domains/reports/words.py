@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gated_domains.common.names import PRESETS
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.metrics import significant
 from gated_domains.evaluation.statistics import MIN_DOMAINS
@@ -75,7 +76,7 @@ def _oracle(numbers: Numbers) -> list[str]:
 
 
 def _marks(numbers: Numbers) -> list[str]:
-    lines = []
+    lines = [f"{row.label}: {PRESETS[row.label]}." for row in numbers.rows if row.label in PRESETS]
     if any(row.uses_domains for row in numbers.rows):
         lines.append(f"{DOMAINS_MARK} used the domain labels of the sources in training.")
     if any(row.batchwise for row in numbers.rows):
