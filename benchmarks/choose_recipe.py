@@ -46,44 +46,40 @@ from gated_domains.reports.charts.drawn import figure
 from gated_domains.training.engine import Hardware
 
 _MIXING = "fourier_mix=0.9,ema=0.995"
-_BASIS = "norm_statistics=basis"
+_BATCH = "norm_statistics=batch"
 _LARGE = "gated_norm=true"  # for a large body, whose norms are gated only where that is asked for
-MIX, MIX_GDU = f"erm[{_MIXING}]", f"gdu[{_MIXING}]"
-MIX_BASIS, MIX_GATED = f"gdu[{_BASIS},{_MIXING}]", f"gdu[{_LARGE},{_MIXING}]"
-MIX_BASIS_LARGE = f"gdu[{_LARGE},{_BASIS},{_MIXING}]"
-CONSISTENT, CONSISTENT_GDU = f"erm[{_MIXING},consistency=1]", f"gdu[{_MIXING},consistency=1]"
+MIX, CONSISTENT = f"erm[{_MIXING}]", f"erm[{_MIXING},consistency=1]"
+GDU_MIX, GDU_MIX_LARGE = f"gdu[{_MIXING}]", f"gdu[{_LARGE},{_MIXING}]"
+BATCH_MIX, BATCH_MIX_LARGE = f"gdu[{_BATCH},{_MIXING}]", f"gdu[{_LARGE},{_BATCH},{_MIXING}]"
+BATCH_GDU, BATCH_CONSISTENT = f"gdu[{_BATCH}]", f"gdu[{_BATCH},{_MIXING},consistency=1]"
+CONSTANT = f"gdu[{_BATCH},gates=constant]"  # by basis it is the same: all samples have the same weights
 PARTS = (
     Part("EMA on ERM", "erm[ema=0.995]", "erm"),
-    Part("EMA on GDU", "gdu[ema=0.995]", "gdu"),
+    Part("EMA on GDU*", f"gdu[{_BATCH},ema=0.995]", BATCH_GDU),
     Part("MixStyle", "erm[mixstyle=0.5,ema=0.995]", "erm[ema=0.995]"),
-    Part("Fourier mixing", MIX, "erm[ema=0.995]", images=True),
-    Part("consistency + mixing", CONSISTENT, MIX, images=True, also=((CONSISTENT_GDU, MIX_GDU),)),
-    Part("GDU instead of ERM", "gdu", "erm"),
-    Part("gates vs. constant gates", "gdu", "gdu[gates=constant]"),
-    Part(
-        "statistics by basis",
-        f"gdu[{_BASIS}]",
-        "gdu",
-        images=True,
-        also=((MIX_BASIS, MIX_GDU), (MIX_BASIS_LARGE, MIX_GATED)),
-    ),
-    Part("GDU by basis vs. ERM", f"gdu[{_BASIS}]", "erm", images=True),
-    Part("GDU by basis + mixing", MIX_BASIS, MIX, images=True, also=((MIX_BASIS_LARGE, MIX),)),
-    Part("batch gates in training", "gdu[train_gates=batch]", "gdu"),
-    Part("GDU + mixing", MIX_GDU, MIX, images=True, also=((CONSISTENT_GDU, CONSISTENT),)),
+    Part("Fourier mixing", MIX, "erm[ema=0.995]"),
+    Part("consistency + mixing", CONSISTENT, MIX, also=((BATCH_CONSISTENT, BATCH_MIX),)),
+    Part("statistics by basis", "gdu", BATCH_GDU, also=((GDU_MIX, BATCH_MIX), (GDU_MIX_LARGE, BATCH_MIX_LARGE))),
+    Part("GDU vs. ERM", "gdu", "erm"),
+    Part("GDU vs. constant gates", "gdu", CONSTANT),
+    Part("GDU + mixing vs. ERM + mixing", GDU_MIX, MIX, also=((GDU_MIX_LARGE, MIX),)),
+    Part("batch gates in training*", f"gdu[{_BATCH},train_gates=batch]", BATCH_GDU),
+    Part("GDU* vs. ERM", BATCH_GDU, "erm"),
+    Part("GDU* vs. constant gates", BATCH_GDU, CONSTANT),
+    Part("GDU* + mixing vs. ERM + mixing", BATCH_MIX, MIX, also=((BATCH_CONSISTENT, CONSISTENT),)),
 )
+"""GDU* has norm statistics of the batch instead of by basis."""
 STEPS = {
     "ERM": "erm",
     "+ EMA": "erm[ema=0.995]",
     "+ Fourier mixing": MIX,
     "+ consistency = `recommended`": CONSISTENT,
-    "GDU instead of ERM, in the last row": CONSISTENT_GDU,
+    "GDU* instead of ERM, in the last row": BATCH_CONSISTENT,
 }
 """From plain training to the recommended recipe."""
 CONFIRMED = (
     *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
-    *("gdu", f"gdu[{_BASIS}]", "gdu[gates=constant]", MIX_GDU, "recommended", f"gdu[{_BASIS},{_MIXING},consistency=1]"),
-    "linear",
+    *("gdu", BATCH_GDU, CONSTANT, GDU_MIX, BATCH_MIX, "recommended", f"gdu[{_MIXING},consistency=1]", "linear"),
 )
 """The rows of the table with all five domains of Digits-5, SYN among them."""
 
@@ -184,10 +180,15 @@ def variants_of(name: str) -> list[str]:
     settings = SETS[name]
     if settings.confirms:
         return list(CONFIRMED)
-    parts = [part for part in PARTS if settings.images or not part.images]
-    every = dict.fromkeys(variant for part in parts for pair in part.pairs for variant in reversed(pair))
-    # Statistics by basis need gated norms, which a large body has only where that is asked for.
-    return [v for v in every if (settings.large if _LARGE in v else not (settings.large and _BASIS in v))]
+    every = dict.fromkeys(variant for part in PARTS for pair in part.pairs for variant in reversed(pair))
+    if not settings.images:
+        every = dict.fromkeys(variant for variant in every if "fourier_mix" not in variant)
+    # The norms of a large body are gated only where that is asked for, and without that statistics make no difference.
+    return [
+        variant
+        for variant in every
+        if (settings.large if _LARGE in variant else not settings.large or _BATCH in variant or "gdu" not in variant)
+    ]
 
 
 def run(chosen: argparse.Namespace) -> None:

@@ -3,7 +3,7 @@
     python benchmarks/methods.py                 # the table, all rows measured in this one run
     python benchmarks/methods.py --save NAME     # and as JSON in benchmarks/results/NAME.json
     python benchmarks/methods.py --body resnet50 --side 224 --batch 64 --steps 40 --only GDU,"GDU (paper)"
-    python benchmarks/methods.py --only "GDU with gated norms","GDU with statistics by basis" --compile
+    python benchmarks/methods.py --only "GDU with gated norms","GDU with statistics of the batch" --compile
 
 A row is a short training by `training.loop` itself on made images of four domains; the time of a step is that between
 two steps, once the first have been taken: reading the batch, the objective, backward, the optimiser and whatever a
@@ -96,7 +96,7 @@ def cases() -> list[Case]:
     recommended = choose_method("recommended")
     found += [
         Case("GDU with gated norms", "gdu", settings={"gated_norm": True}),
-        Case("GDU with statistics by basis", "gdu", settings={"gated_norm": True, "norm_statistics": "basis"}),
+        Case("GDU with statistics of the batch", "gdu", settings={"gated_norm": True, "norm_statistics": "batch"}),
         Case("ERM + MixStyle", "erm", {"mixstyle": 0.5}),
         Case("ERM + EMA", "erm", {"ema": 0.999}),
         Case("ERM + SWAD", "erm", {"swad": True}),

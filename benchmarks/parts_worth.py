@@ -40,8 +40,6 @@ class Part:
     name: str
     with_it: str
     without: str
-    images: bool = False
-    """Exists for images only."""
     also: tuple[tuple[str, str], ...] = ()
     """More pairs (with it, without it); each pair weighs the same in the mean of a held-out domain."""
 

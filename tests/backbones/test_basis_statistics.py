@@ -44,7 +44,7 @@ def batch(shape, *, projection=False) -> tuple[torch.Tensor, torch.Tensor]:
     x, mixture = 2 * torch.randn(shape).double() + 1, torch.randn(shape[0], BASES).double()
     if not projection:
         return x, mixture.softmax(-1)
-    mixture[1] = -1
+    mixture[1], mixture[2] = -1, 1e-3 * mixture[2]
     return x, mixture
 
 
@@ -52,8 +52,9 @@ def slow_weights(mixture, active) -> list[list[float]]:
     rows = []
     for row in mixture.tolist():
         positive = [max(value, 0) if used else 0 for value, used in zip(row, active, strict=True)]
-        total = sum(positive)
-        rows.append([value / total for value in positive] if total > 0 else [used / sum(active) for used in active])
+        short = max(0.01 - sum(positive), 0)
+        filled = [value + short * used / sum(active) for value, used in zip(positive, active, strict=True)]
+        rows.append([value / sum(filled) for value in filled])
     return rows
 
 

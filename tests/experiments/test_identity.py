@@ -25,7 +25,7 @@ def test_a_recipe_as_ever_has_none_of_the_keys_that_came_later():
     ("method", "dataset", "name"),
     [
         ("erm", vectors(), "fa6f709c1918"),
-        ("gdu", vectors(), "96ebb3c8e582"),
+        ("gdu", vectors(), "bf469f3e89e5"),
         ("lisa", images(), "e6d90ada8ddf"),
         ("linear", numbers(), "66d7bf7a5288"),
     ],

@@ -416,7 +416,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("method", "shared"): False,
     ("method", "coverage"): True,
     ("method", "gated_norm"): False,
-    ("method", "norm_statistics"): "basis",
+    ("method", "norm_statistics"): "batch",
     ("method", "test_gates"): "batch",
     ("method", "train_gates"): "batch",
     ("method", "lambda_dev"): 0.2,

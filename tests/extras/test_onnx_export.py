@@ -83,7 +83,7 @@ def test_every_gate_is_exported_by_sample_and_by_batch(gate, gates, tmp_path):
 @pytest.mark.parametrize(("gate", "gates"), [("cosine", "batch"), ("projection", "sample")])
 def test_statistics_by_basis_are_exported(gate, gates, tmp_path):
     data = made_exports.images()
-    settings = {"gate": gate, "test_gates": gates, "norm_statistics": "basis"}
+    settings = {"gate": gate, "test_gates": gates}
     model = made_exports.model(data, tmp_path / "runs", settings=settings)
     export_model(model, tmp_path / "model.onnx")
     assert_same_predictions(model, tmp_path / "model.onnx", made_exports.new_data(data))

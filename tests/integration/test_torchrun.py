@@ -188,7 +188,8 @@ def test_what_is_per_process_is_said_in_the_notes(found):
     notes = {run.recipe()["method"]["name"]: of_processes(run) for run in found.runs("linear on norms").values()}
     notes |= {name: of_processes(run) for name, run in found.runs("gdu with norms").items()}
     per_process = ["with 2 processes, batch-norm statistics, dropout masks are per process"]
-    assert notes == {"gdu": per_process, "erm": per_process, "linear": []}
+    shared = ["with 2 processes, dropout masks are per process"]  # moments by basis are pooled over processes
+    assert notes == {"gdu": shared, "erm": per_process, "linear": []}
     assert "note: with 2 processes" in found.ranks[0]["gdu with norms"]["out"]
 
 

@@ -70,11 +70,11 @@ def test_other_methods_tell_of_no_number():
     "more",
     [
         {},
-        {"settings": {"norm_statistics": "basis"}},
+        {"settings": {"norm_statistics": "batch"}},
         pytest.param({"ema": 0.9}, marks=pytest.mark.slow),
-        pytest.param({"ema": 0.9, "settings": {"norm_statistics": "basis"}}, marks=pytest.mark.slow),
+        pytest.param({"ema": 0.9, "settings": {"norm_statistics": "batch"}}, marks=pytest.mark.slow),
         pytest.param({"swad": True}, marks=pytest.mark.slow),
-        pytest.param({"swad": True, "settings": {"norm_statistics": "basis"}}, marks=pytest.mark.slow),
+        pytest.param({"swad": True, "settings": {"norm_statistics": "batch"}}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -112,7 +112,7 @@ def test_deviations_of_gated_norms_are_handed_on():
 
 def test_moments_by_basis_of_gated_norms_are_handed_on():
     data = material(pictures(), train=160, validation=60)
-    method = build("gdu", data.dataset, settings={**ADAPTIVE, "norm_statistics": "basis"})
+    method = build("gdu", data.dataset, settings=ADAPTIVE)
     running = [part.normalise for part in method.modules() if isinstance(part, GatedNorm)]
     before = []
     for norm in running:

@@ -189,21 +189,6 @@ def test_norms_that_cannot_be_gated_are_refused_with_the_cure(how, why):
         build("gdu", vectors(), settings=settings, **how)
 
 
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ({"mode": "fine_tune"}, "a frozen body cannot have them.*leave norm_statistics out"),
-        ({"body": Identity((6,))}, "the body has no batch norm.*leave norm_statistics out"),
-        ({"settings": {"gating": "features"}}, "the gates do not see the raw input.*leave norm_statistics out"),
-        ({"settings": {"gated_norm": False}}, "switched off; set gated_norm=true too"),
-    ],
-)
-def test_statistics_by_basis_without_gated_norms_are_refused_with_the_cure(how, why):
-    settings = {**how.pop("settings", {}), "norm_statistics": "basis"}
-    with pytest.raises(DataError, match=f"norm_statistics=basis needs gated norms.*{why}"):
-        build("gdu", vectors(), settings=settings, **how)
-
-
 def test_a_body_without_batch_norms_is_noted():
     data = material(vectors(60), train=40, validation=20)
     method = build("gdu", data.dataset, body=MLP((6,), norm=False))
@@ -216,7 +201,7 @@ def test_a_body_without_batch_norms_is_noted():
 @pytest.mark.parametrize("dataset", [pictures, vectors])
 def test_a_training_with_statistics_by_basis_moves_them_apart_and_says_what_it_keeps(dataset, gate):
     data = material(dataset(60), train=40, validation=20)
-    method = build("gdu", data.dataset, settings={"norm_statistics": "basis", "gate": gate, "coverage": True})
+    method = build("gdu", data.dataset, settings={"gate": gate, "coverage": True})
     train(method, data, epochs=2)
     norms = [part for part in method.modules() if isinstance(part, GatedNorm)]
     assert all(norm.statistics == "basis" for norm in norms)

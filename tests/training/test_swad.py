@@ -268,7 +268,7 @@ def test_running_statistics_are_the_mean_over_batches_of_training_inputs():
     ("name", "dataset", "settings"),
     [
         ("gdu", pictures, {}),
-        ("gdu", pictures, {"norm_statistics": "basis"}),
+        ("gdu", pictures, {"norm_statistics": "batch"}),
         ("gdu", vectors, {}),
         ("arm-bn", vectors, {}),
     ],

@@ -341,7 +341,7 @@ def test_the_weights_are_the_hand_average_over_the_steps_of_the_epochs_it_names(
 
 
 def test_the_scores_are_those_of_the_average_with_statistics_of_its_own():
-    method = build("gdu", data("images").dataset)
+    method = build("gdu", data("images").dataset, settings={"norm_statistics": "batch"})
     run = training(method, data("images"), epochs=4, swad=True)
     outcome = run.run()
     assert not method.training

@@ -24,11 +24,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gated_domains.layer.gates import simplex
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
 PSEUDO_SAMPLES = 16
 """How many samples of the whole batch count towards the moments of each basis."""
+LEAST_WEIGHT = 0.01
+"""Weights of a sample that sum to less are filled up evenly: far from all bases projection gates are rounding errors."""
 
 
 class Pooling(NamedTuple):
@@ -47,11 +48,15 @@ class BasisWeights:
     mixture
         What gates give; negative weights count as 0, rows are scaled to a sum of 1, and no gradient flows through them.
     active
-        Which bases are in use: a sample with no positive weight is spread evenly over these.
+        Which bases are in use: a sample whose weights are too small to tell is spread evenly over these.
     """
 
     def __init__(self, mixture: Float[Tensor, "rows bases"], active: Bool[Tensor, " bases"] | None = None) -> None:
-        self.weights = simplex(at_least_float32(mixture.detach()), active)
+        used = at_least_float32(mixture.detach()).clamp_min(0)
+        even = torch.ones_like(used[0]) if active is None else active.to(used)
+        used = used * even
+        total = used.sum(-1, keepdim=True)
+        self.weights = (used + (LEAST_WEIGHT - total).clamp_min(0) * even / even.sum()) / total.clamp_min(LEAST_WEIGHT)
         self._pooled: tuple[tuple[object, ...], Pooling] | None = None
 
     def of(self, x: Tensor) -> Float[Tensor, "batch bases"]:

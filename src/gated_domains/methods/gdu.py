@@ -80,7 +80,7 @@ class GDUSettings(Settings):
     shared: bool = True
     coverage: bool = False
     gated_norm: bool | None = None
-    norm_statistics: Statistics = "batch"
+    norm_statistics: Statistics = "basis"
     test_gates: Literal["sample", "batch"] = "sample"
     train_gates: Literal["sample", "batch"] = "sample"
     lambda_dev: Annotated[float, Between(0.01, 1.0, log=True)] = Field(default=LAMBDA_DEV, ge=0)
@@ -182,8 +182,6 @@ class GDU(Method):
         norms = _gates_norms(settings.gated_norm, backbone, mode)
         if norms:
             gate_norms(backbone.body, units.max_bases, statistics=settings.norm_statistics)
-        else:
-            _refuse_statistics(settings, backbone, mode)
         made = cls(backbone, units, problem.task, settings, norms=norms, test_gates=settings.test_gates)
         why = _why_not_gated(backbone) if mode == "end_to_end" and backbone.sees_raw_input else None
         if why is None and mode == "end_to_end" and backbone.body.large and not norms:
@@ -469,15 +467,3 @@ def _why_not_gated(backbone: Backbone) -> str | None:
     if not backbone.sees_raw_input:
         return "the gates do not see the raw input, because gating is set to something else"
     return None
-
-
-def _refuse_statistics(settings: GDUSettings, backbone: Backbone, mode: Mode) -> None:
-    """Refuse statistics by basis where norms are not gated."""
-    if settings.norm_statistics != "basis":
-        return
-    why = "a frozen body cannot have them (mode fine_tune)" if mode != "end_to_end" else _why_not_gated(backbone)
-    cure = "set gated_norm=true too" if why is None else "leave norm_statistics out"
-    raise DataError(
-        f"norm_statistics=basis needs gated norms, which this {type(backbone.body).__name__} does not get: "
-        f"{why or 'they are off for a large body, or switched off'}; {cure}"
-    )
