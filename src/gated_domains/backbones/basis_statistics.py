@@ -29,7 +29,7 @@ from gated_domains.layer.precision import at_least_float32, autocast_off
 PSEUDO_SAMPLES = 16
 """How many samples of the whole batch count towards the moments of each basis."""
 LEAST_WEIGHT = 0.01
-"""Weights of a sample that sum to less are filled up evenly: far from all bases projection gates are rounding errors."""
+"""Weights of a sample that sum to less are filled up evenly: far from all bases, projection gates are only rounding."""
 
 
 class Pooling(NamedTuple):
