@@ -172,7 +172,7 @@ def test_half_precision_gradients_do_not_overflow():
     ("given", "named"),
     [
         ({"beta": torch.ones(ROWS, 2)}, r"beta for norms with 3 bases .* got \(6, 2\)"),
-        ({"active": torch.ones(2, dtype=torch.bool)}, r"active says of each of 3 bases .* got shape \(2,\)"),
+        ({"active": torch.ones(2, dtype=torch.bool)}, r"active must have shape \(3,\), .* got \(2,\)"),
     ],
 )
 def test_weights_of_another_number_of_bases_are_refused(given, named):

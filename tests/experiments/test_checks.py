@@ -70,7 +70,7 @@ def test_a_training_that_cannot_be_is_refused(method, dataset, training, message
 def test_a_network_that_is_kept_as_it_is_cannot_be_trained_on_mixed_images():
     training = {"fourier_mix": 0.9}
     refused(recipe("linear", training=training), images())  # the network below the head is trained on them
-    with pytest.raises(DataError, match="keeps that of runs/erm as it is; train that run with fourier_mix"):
+    with pytest.raises(DataError, match="keeps the network of runs/erm frozen; set it for the run"):
         refused(recipe("linear", training=training, backbone="runs/erm"), images())
 
 

@@ -51,8 +51,9 @@ def test_it_is_the_formula_for_images_of_any_size_and_number_of_channels(rows, c
     np.testing.assert_allclose(found.numpy(), slow_mix(x.numpy(), partners, shares, -1.0), atol=1e-9)
 
 
-def test_the_phase_is_kept_and_the_amplitude_lies_between_the_two():
-    x, shares = images(), torch.tensor([0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("side", [8, 32, 64])
+def test_the_phase_is_kept_and_the_amplitude_lies_between_the_two(side):
+    x, shares = images(height=side, width=side), torch.tensor([0.1, 0.5, 0.9, 1.0])
     partners = torch.tensor([1, 2, 3, 0])
     before, after = (torch.fft.fft2(part + 1) for part in (x, mix_amplitudes(x, partners, shares, black=-1.0)))
     seen = (before.abs() > 1e-3) & (after.abs() > 1e-3)

@@ -6,9 +6,9 @@ With the first and second moment ``m_i`` and ``q_i`` of sample i over space, and
     y_i   = scale_i (x_i - mean_i) / sqrt(second_i - mean_i^2 + eps) + shift_i
     mean_i = sum_j w_ij mu_j                                            of sample i, the same for second moments
 
-Moments are taken about the mean of the batch, so that nothing is lost where means are large. k pseudo-samples shrink
-the moments of a basis towards those of the batch: one with little weight in a batch gets nearly the batch's. After
-Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which have statistics by known
+Moments are taken about the mean of the batch, so that variances stay exact where means are large. k pseudo-samples
+shrink the moments of a basis towards those of the batch: one with little weight in a batch gets nearly the batch's.
+After Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which have statistics by known
 domain; here bases take the place of domains.
 """
 
@@ -29,7 +29,7 @@ from gated_domains.layer.precision import at_least_float32, autocast_off
 PSEUDO_SAMPLES = 16
 """How many samples of the whole batch count towards the moments of each basis."""
 LEAST_WEIGHT = 0.01
-"""Weights of a sample that sum to less are filled up evenly: far from all bases, projection gates are only rounding."""
+"""Weights of a sample that sum to less are filled up evenly: far from all bases, projection gates are noise."""
 
 
 class Pooling(NamedTuple):
@@ -48,12 +48,12 @@ class BasisWeights:
     mixture
         What gates give; negative weights count as 0, rows are scaled to a sum of 1, and no gradient flows through them.
     active
-        Which bases are in use: a sample whose weights are too small to tell is spread evenly over these.
+        Which bases are in use: a sample whose weights sum to less than ``LEAST_WEIGHT`` is spread over these.
     """
 
     def __init__(self, mixture: Float[Tensor, "rows bases"], active: Bool[Tensor, " bases"] | None = None) -> None:
         used = at_least_float32(mixture.detach()).clamp_min(0)
-        even = torch.ones_like(used[0]) if active is None else active.to(used)
+        even = used.new_ones(used.shape[-1]) if active is None else active.to(used)
         used = used * even
         total = used.sum(-1, keepdim=True)
         self.weights = (used + (LEAST_WEIGHT - total).clamp_min(0) * even / even.sum()) / total.clamp_min(LEAST_WEIGHT)

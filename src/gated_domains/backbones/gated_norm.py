@@ -331,8 +331,8 @@ def _check_bases(norm: GatedNorm, mixture: Tensor, beta: Tensor, active: Tensor 
             )
     if active is not None and active.shape != (norm.num_bases,):
         raise ValueError(
-            f"active says of each of {norm.num_bases} bases whether it is in use, got shape {tuple(active.shape)}: "
-            "pass units.active"
+            f"active must have shape ({norm.num_bases},), one flag for each basis, got {tuple(active.shape)}: pass "
+            "units.active"
         )
 
 

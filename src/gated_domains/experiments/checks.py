@@ -39,8 +39,8 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
         )
     if training.fourier_mix is not None and recipe.backbone is not None and recipe.method.mode == "fine_tune":
         raise DataError(
-            f"fourier_mix {training.fourier_mix:g} is for the training of a network, and {recipe.label} keeps that of "
-            f"{recipe.backbone} as it is; train that run with fourier_mix, and leave it out here"
+            f"fourier_mix {training.fourier_mix:g} applies while a network is trained, and {recipe.label} keeps the "
+            f"network of {recipe.backbone} frozen; set it for the run that trains the network"
         )
     if training.augment == "photos" and (kind != "images" or getattr(dataset.inputs, "standardise", False)):
         raise DataError(

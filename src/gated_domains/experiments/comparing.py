@@ -96,7 +96,7 @@ def _refuse_repeated(recipes: Sequence[Recipe], methods: Sequence[MethodChoice])
 def every_method(
     runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
 ) -> tuple[list[MethodChoice], dict[str, str]]:
-    """All methods, and the switches on ERM and GDU, that can be run on these data; of the others, why they cannot."""
+    """All methods, and the switches on ERM and GDU, without duplicates; of those that cannot be run here, why."""
     switched = methods_written(_SWITCHED)
     if runner.dataset.inputs.kind in MAPS:
         switched += methods_written(f"{MIXED_ERM},recommended")

@@ -123,7 +123,7 @@ def missing_insights(
 
 
 def worth_a_look(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Of each hold-out one gated run, of at most eight: GDU as recommended before other forms of it, the first seed."""
+    """Of each hold-out one gated run, of at most eight: plain GDU before other forms of it, the first seed."""
     results = {run.path: run.result() for run in runs}
     gated = [run for run in runs if issubclass(METHODS.get(results[run.path]["method"], object), GDU)]
 

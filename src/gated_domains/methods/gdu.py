@@ -1,4 +1,4 @@
-"""Gated Domain Units as a method: our form, and the paper's."""
+"""Gated Domain Units as a method: with a shared expert and gated norms, and as in the paper."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Gating = Literal["auto", "features", "style", "filters", "input", "projection", 
 
 
 class GDUSettings(Settings):
-    """GDU in our form. ``sigma`` and ``kappa`` None: from the data.
+    """Settings of GDU. ``sigma`` and ``kappa`` None: from the data.
 
     sigma is then ``sigma_of_median`` times the median distance, and kappa gives gates a mean entropy of
     ``entropy * log M``. ``gating`` "auto" is a fixed function of the raw input: filters of images, the vector itself, a
@@ -465,5 +465,5 @@ def _why_not_gated(backbone: Backbone) -> str | None:
     if not backbone.body.norms_by_sample:
         return "the batch norms of the body are over atoms, and gates are of molecules"
     if not backbone.sees_raw_input:
-        return "the gates do not see the raw input, because gating is set to something else"
+        return "the gates do not see the raw input, because of the setting gating"
     return None

@@ -67,7 +67,7 @@ class Numbers(Regression):
         return at_least_float32(out.prediction) * self.scale + self.mean
 
     def divergence(self, out: Predicted, soft: Tensor) -> Float[Tensor, ""]:
-        """The mean squared error in standardised units, as ``loss`` has them."""
+        """The mean squared error in standardised units, as in ``loss``."""
         return super().divergence(out, soft) / self.scale**2
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
-_ROUNDING = 16  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
+_ROUNDING = 2  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
 
 
 def mix_amplitudes(
@@ -44,8 +44,8 @@ def mix_amplitudes(
 
     Notes
     -----
-    A coefficient that is 0 but for rounding has no phase and becomes 0. Spectra are computed in float32 at least. The
-    result is not clamped.
+    A coefficient that is 0 up to rounding error has no phase and becomes 0. Spectra are computed in float32 at least.
+    The result is not clamped.
     """
     with autocast_off(images):
         values = at_least_float32(images)
