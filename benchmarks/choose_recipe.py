@@ -63,11 +63,11 @@ PARTS = (
     Part("statistics by basis", "gdu", BATCH_GDU, also=((GDU_MIX, BATCH_MIX), (GDU_MIX_LARGE, BATCH_MIX_LARGE))),
     Part("GDU vs. ERM", "gdu", "erm"),
     Part("GDU vs. constant gates", "gdu", CONSTANT),
-    Part("GDU + mixing vs. ERM + mixing", GDU_MIX, MIX, also=((GDU_MIX_LARGE, MIX), (GDU_CONSISTENT, CONSISTENT))),
+    Part("GDU on top of mixing", GDU_MIX, MIX, also=((GDU_MIX_LARGE, MIX), (GDU_CONSISTENT, CONSISTENT))),
     Part("batch gates in training*", f"gdu[{_BATCH},train_gates=batch]", BATCH_GDU),
     Part("GDU* vs. ERM", BATCH_GDU, "erm"),
     Part("GDU* vs. constant gates", BATCH_GDU, CONSTANT),
-    Part("GDU* + mixing vs. ERM + mixing", BATCH_MIX, MIX, also=((BATCH_CONSISTENT, CONSISTENT),)),
+    Part("GDU* on top of mixing", BATCH_MIX, MIX, also=((BATCH_CONSISTENT, CONSISTENT),)),
 )
 """GDU* has norm statistics of the batch instead of by basis."""
 STEPS = {
