@@ -100,12 +100,11 @@ def normalise_by_batch(
     """x normalised, scaled and shifted, by the moments of its own batch; and means and variances by basis, detached."""
     if torch.compiler.is_compiling() and group is None:
         # A compiler derives and fuses the backward pass itself, with fewer passes over x than single operators can.
-        exact = at_least_float32(x)
-        mean = exact.mean(_space(x)) if _space(x) else exact
+        exact, space = at_least_float32(x), _space(x)
+        variance, mean = torch.var_mean(exact, space, correction=0) if space else (torch.zeros_like(exact), exact)
         centre = mean.mean(0).detach()
-        centred = exact - _over_space(centre, x)
-        second = centred.square().mean(_space(x)) if _space(x) else centred.square()
-        pooled = _product(pooling.matrix, torch.stack([mean - centre, second], 1))
+        centred = mean - centre
+        pooled = _product(pooling.matrix, torch.stack([centred, variance + centred.square()], 1))
         mean, rstd = _mean_and_rstd(_product(weights, pooled), eps)
         return _scaled(x, scale, shift, centre + mean, rstd), _by_basis(pooled.detach(), centre)
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _NormaliseByBatch.apply)
