@@ -18,7 +18,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
-_ROUNDING = 2  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
+_ROUNDING = 0.5  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
 
 
 def mix_amplitudes(
@@ -44,19 +44,22 @@ def mix_amplitudes(
 
     Notes
     -----
-    A coefficient that is 0 up to rounding error has no phase and becomes 0. Spectra are computed in float32 at least.
-    The result is not clamped.
+    A coefficient that is 0 up to rounding error has no phase and becomes 0. The mean of an image is mixed by itself, as
+    beside it smaller coefficients would be lost in rounding. Spectra are computed in float32 at least. The result is
+    not clamped.
     """
     with autocast_off(images):
         values = at_least_float32(images)
         floor = values.amin((0, 2, 3), keepdim=True) if black is None else black
-        spectra = torch.fft.rfft2(values - floor)
+        share = shares.to(values.dtype).reshape(-1, 1, 1, 1)
+        means = (values - floor).mean((2, 3), keepdim=True)
+        spectra = torch.fft.rfft2(values - floor - means)
         amplitudes = spectra.abs()
         rounding = _ROUNDING * torch.finfo(values.dtype).eps * amplitudes.amax((2, 3), keepdim=True)
         phases = torch.sgn(spectra) * (amplitudes > rounding)
-        share = shares.to(values.dtype).reshape(-1, 1, 1, 1)
         mixed = torch.lerp(amplitudes, amplitudes.index_select(0, partners), share) * phases
-        back = torch.fft.irfft2(mixed, s=values.shape[-2:]) + floor
+        mean = torch.lerp(means.abs(), means.abs().index_select(0, partners), share) * means.sgn()
+        back = torch.fft.irfft2(mixed, s=values.shape[-2:]) + mean + floor
         return torch.where(share > 0, back, values).to(images.dtype)
 
 
@@ -75,6 +78,12 @@ class FourierMix:
     def __call__(self, batch: DomainBatch) -> DomainBatch:
         """The same samples, some of them in mixed styles; targets and domains are theirs."""
         return replace(batch, inputs=self.mix(batch.inputs))
+
+    def notes(self, world: int) -> tuple[str, ...]:
+        """What differs from one process with the same batch."""
+        return (
+            (f"with {world} processes, images are mixed within each process's share of a batch",) if world > 1 else ()
+        )
 
     def mix(
         self, images: Float[Tensor, "batch channels height width"], generator: torch.Generator | None = None

@@ -15,7 +15,6 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.bodies import Body
 from gated_domains.backbones.finding import evaluating, unmoved_buffers
 from gated_domains.data.batches import DomainBatch
@@ -412,20 +411,19 @@ class Training:
         )
 
     def _fourier(self) -> FourierMix | None:
-        """Mixing of images; features of a frozen body stay as they are."""
-        backbone, probability = self.method.backbone, self.settings.fourier_mix
-        if probability is None or not isinstance(backbone, Backbone) or len(backbone.body.shape) != _IMAGES - 1:
+        """Mixing of images; cached features stay as they are."""
+        encoding, probability = self.material.samples.encoding, self.settings.fourier_mix
+        if probability is None or len(encoding.shape) != _IMAGES - 1:
             return None
-        return FourierMix(probability, black=self.material.samples.encoding.black)
+        return FourierMix(probability, black=encoding.black)
 
     def _consistency(self) -> Consistency | None:
         weight = self.settings.consistency
         if weight is None or self.fourier is None:
             return None
+        average = self.ema or EMA(self.method, decay=TEACHER_DECAY)
         if self.ema is None:
-            self.teacher = EMA(self.method, decay=TEACHER_DECAY)
-        average = self.ema or self.teacher
-        assert average is not None
+            self.teacher = average
         return Consistency(self.method, average, weight=weight, fabric=self.fabric)
 
     def _sampler(self, groups: Rows | None) -> Sampler:
@@ -554,10 +552,10 @@ class Training:
             scores = evidence.scores
         world = self.fabric.world_size
         notes = tuple(self.method.notes())
-        if self.mixing is not None:
-            notes += self.mixing.notes(world)
-        if self.fourier is not None and world > 1:
-            notes = (*notes, f"with {world} processes, images are mixed within each process's share of a batch")
+        for mixing in (self.mixing, self.fourier):
+            notes += () if mixing is None else mixing.notes(world)
+        if self.swad is not None:
+            notes += (self.swad.note,)
         return Outcome(
             best_epoch=0 if best is None else best,
             epochs=self.place.epoch,
@@ -566,7 +564,7 @@ class Training:
             validation=scores,
             selection_score=self.selector.best if self.swad is None else self.fabric.broadcast(self.rule(evidence)),
             averaged=None if self.swad is None else self.swad.interval,
-            notes=notes if self.swad is None else (*notes, self.swad.note),
+            notes=notes,
         )
 
     def _carry_what_is_kept(self) -> None:
