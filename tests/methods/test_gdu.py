@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 import made_runs
-from gated_domains.backbones.bodies import MLP, Identity
+from gated_domains.backbones.bodies import MLP, Identity, SmallCNN
 from gated_domains.backbones.gated_norm import GatedNorm, mixing
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
@@ -193,8 +194,32 @@ def test_a_body_without_batch_norms_is_noted():
     data = material(vectors(60), train=40, validation=20)
     method = build("gdu", data.dataset, body=MLP((6,), norm=False))
     assert train(method, data, epochs=1).notes == ("the body has no batch norm (MLP): its gates act on the head alone",)
-    for how in ({}, {"mode": "fine_tune"}, {"settings": {"gated_norm": False}}):
-        assert build("gdu", data.dataset, **how).notes() == ()
+
+
+class LargeCNN(SmallCNN):
+    large = True
+
+
+@pytest.mark.parametrize(
+    ("how", "note"),
+    [
+        ({}, None),
+        ({"mode": "fine_tune"}, None),
+        ({"settings": {"gated_norm": False}}, None),
+        ({"settings": {"gating": "features"}}, "the gates do not see the raw input, because of the setting gating"),
+        (
+            {"body": LargeCNN((3, 8, 8))},
+            r"the batch norms of a large body \(LargeCNN\) are gated with gated_norm=true only",
+        ),
+        ({"body": LargeCNN((3, 8, 8)), "settings": {"gating": "style"}}, "the gates do not see the raw input"),
+        ({"body": LargeCNN((3, 8, 8)), "settings": {"gated_norm": True}}, None),
+    ],
+)
+def test_norms_that_are_not_gated_are_noted_with_the_reason(how, note):
+    notes = build("gdu", pictures(30), **how).notes()
+    assert len(notes) == (note is not None)
+    if note is not None:
+        assert re.match(f"{note}.*: its gates act on the head alone", notes[0])
 
 
 @pytest.mark.parametrize("gate", ["cosine", "projection"])

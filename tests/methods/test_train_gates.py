@@ -124,7 +124,7 @@ def test_it_predicts_by_batch_and_its_run_says_so(tmp_path):
     assert (loaded.test_gates, loaded.batchwise) == ("batch", True)
     assert loaded.pseudo_domains.abs().max() > 0
     assert not METHODS["gdu"].batchwise
-    assert "batches that gates are of" in loaded.per_rank()
+    assert "gates of batches" in loaded.per_rank()
 
 
 @pytest.mark.slow

@@ -179,14 +179,17 @@ class GDU(Method):
                 f"train_gates=batch needs gates that see the raw input, and with gating={name} what they see moves in "
                 "training; leave gating out"
             )
-        norms = _gates_norms(settings.gated_norm, backbone, mode)
+        why = _why_not_gated(backbone, mode)
+        if settings.gated_norm and why is not None:
+            raise DataError(f"gated_norm cannot be switched on: {why}; leave gated_norm out")
+        if why is None and body.large and settings.gated_norm is None:
+            # In every norm of a large body they cost more than anybody has measured them to bring.
+            why = f"the batch norms of a large body ({type(body).__name__}) are gated with gated_norm=true only"
+        norms = why is None and settings.gated_norm is not False
         if norms:
             gate_norms(backbone.body, units.max_bases, statistics=settings.norm_statistics)
         made = cls(backbone, units, problem.task, settings, norms=norms, test_gates=settings.test_gates)
-        why = _why_not_gated(backbone) if mode == "end_to_end" and backbone.sees_raw_input else None
-        if why is None and mode == "end_to_end" and backbone.body.large and not norms:
-            why = f"the batch norms of a large body ({type(body).__name__}) are gated with gated_norm=true only"
-        if why is not None and settings.gated_norm is None:
+        if why is not None and settings.gated_norm is None and mode == "end_to_end":
             made._notes = (f"{why}: its gates act on the head alone",)
         return made
 
@@ -301,7 +304,7 @@ class GDU(Method):
         return found
 
     def per_rank(self) -> list[str]:
-        return [*super().per_rank(), *(["batches that gates are of"] if self.pseudo_domains is not None else [])]
+        return [*super().per_rank(), *(["gates of batches"] if self.pseudo_domains is not None else [])]
 
     @property
     def _stands_still(self) -> bool:
@@ -309,7 +312,7 @@ class GDU(Method):
 
     @property
     def _covers_already(self) -> bool:
-        """Whether coverage was fitted with the very bases there are: an epoch begins as the last evaluation ended."""
+        """Whether coverage was fitted with the current bases: an epoch begins as the last evaluation ended."""
         return self._covered is not None and torch.equal(self._covered, self.units.bases)
 
     def _fit(self, rows: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
@@ -450,16 +453,10 @@ class PaperGDU(GDU):
         """Nothing: the paper takes nothing from data but sigma."""
 
 
-def _gates_norms(wanted: bool | None, backbone: Backbone, mode: Mode) -> bool:
-    why = "a frozen body cannot have them (mode fine_tune)" if mode != "end_to_end" else _why_not_gated(backbone)
-    if wanted and why is not None:
-        raise DataError(f"gated_norm cannot be switched on: {why}; leave gated_norm out")
-    # In every norm of a large body they cost more than anybody has measured them to bring.
-    return (why is None and not backbone.body.large) if wanted is None else wanted
-
-
-def _why_not_gated(backbone: Backbone) -> str | None:
-    """Why the norms of a body that is trained cannot be gated; None where they can be."""
+def _why_not_gated(backbone: Backbone, mode: Mode) -> str | None:
+    """Why the norms of a body cannot be gated; None where they can be."""
+    if mode != "end_to_end":
+        return "a frozen body cannot have them (mode fine_tune)"
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules()):
         return f"the body has no batch norm ({type(backbone.body).__name__})"
     if not backbone.body.norms_by_sample:
