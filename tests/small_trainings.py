@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from lightning_fabric import Fabric
 from torch import Tensor
 
@@ -96,7 +98,7 @@ def build(
     if mode == "fine_tune":
         chosen = problem(dataset, FrozenBody(chosen.make_body()), task=task)
     name, _, inside = name.partition("[")
-    written = dict(setting.split("=") for setting in inside.rstrip("]").split(",") if setting)
+    written = {key: yaml.safe_load(value) for key, value in re.findall(r"(\w+)=([^,\]]+)", inside)}
     kind = METHODS[name]
     return kind.build(kind.settings_type(**written, **(settings or {})), chosen, mode=mode)
 

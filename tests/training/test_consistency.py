@@ -86,7 +86,10 @@ def test_no_gradient_reaches_the_teacher():
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("ensemble", "linear")])
+FORMS = ("arm-bn[support=4]", "gdu[train_gates=batch]")
+
+
+@pytest.mark.parametrize("name", [*(name for name in METHODS if name not in ("ensemble", "linear")), *FORMS])
 def test_a_teacher_with_the_weights_of_the_method_agrees_with_it_where_views_are_the_same(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)

@@ -46,7 +46,7 @@ TRAINED = [
     if name != "ensemble"  # whose members are trained one by one
     for mode in METHODS[name].modes
     for kind in DATASETS
-]
+] + [("gdu[train_gates=batch]", "end_to_end", "images")]
 SWITCHED = [(*trained, switch) for trained in TRAINED for switch in SWITCHES] + [
     (name, mode, kind, switch)
     for name, mode, kind in TRAINED
@@ -340,8 +340,9 @@ def test_the_weights_are_the_hand_average_over_the_steps_of_the_epochs_it_names(
     assert "(SWAD)" in outcome.notes[0]
 
 
-def test_the_scores_are_those_of_the_average_with_statistics_of_its_own():
-    method = build("gdu", data("images").dataset, settings={"norm_statistics": "batch"})
+@pytest.mark.parametrize("statistics", ["batch", "basis"])
+def test_the_scores_are_those_of_the_average_with_statistics_of_its_own(statistics):
+    method = build("gdu", data("images").dataset, settings={"norm_statistics": statistics})
     run = training(method, data("images"), epochs=4, swad=True)
     outcome = run.run()
     assert not method.training
@@ -349,10 +350,14 @@ def test_the_scores_are_those_of_the_average_with_statistics_of_its_own():
     assert outcome.validation.as_json() == again.scores.as_json()
     assert outcome.selection_score == run.rule(again)
     assert outcome.best_epoch == run.selector.best_epoch
-    norm = method.backbone.body.blocks[0][1].normalise
+    norm, seen = method.backbone.body.blocks[0][1].normalise, torch.cat(list(run._looks()))
     with torch.no_grad():
-        maps = method.backbone.body.blocks[0][0](torch.cat(list(run._looks())))
-    torch.testing.assert_close(norm.running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+        means = method.backbone.body.blocks[0][0](seen).mean((2, 3))
+        wanted = means.mean(0)
+        if statistics == "basis":  # weighted by beta, and 16 samples of the whole batch
+            beta = method.units.weigh(method.backbone.look(seen)).beta
+            wanted = (beta.T @ means + 16 * wanted) / (beta.sum(0) + 16).unsqueeze(1)
+    torch.testing.assert_close(norm.running_mean, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("segments", [1, 2, 3, 1000])
