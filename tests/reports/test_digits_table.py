@@ -268,7 +268,7 @@ def test_the_page_has_a_table_a_block_and_every_row_as_many_cells() -> None:
     headings = [line for line in page.splitlines() if line.startswith("## ")]
     assert headings == [
         "## The paper's settings, to the letter",
-        "## Our recommended settings",
+        "## Our settings",
         "## Controls",
         "## Contrasts",
         "## How to read it",

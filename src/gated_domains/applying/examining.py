@@ -20,7 +20,7 @@ from gated_domains.insight.doctor.measures import ROWS
 from gated_domains.insight.doctor.paired import compare_paired, varied
 from gated_domains.insight.doctor.retrained import HELD_OUT, VALIDATION, Scored, beside_linear_head
 from gated_domains.insight.sampling import drawn
-from gated_domains.methods.gdu import PaperGDU
+from gated_domains.methods.gdu_paper import PaperGDU
 from gated_domains.training.material import LARGE_LOOKED_AT, has_large_body
 
 MOST_ROWS = 20_000

@@ -158,7 +158,7 @@ def _check_digits(weights: Weights) -> None:
     if not found.startswith(expected):
         raise DataError(
             f"{weights.path}: its SHA-256 begins with {found[:8]}, and with {expected[:8]} by its name; "
-            "it is cut short or another file: delete it and bring it anew"
+            "it is cut short or another file: delete it and download it again"
         )
 
 

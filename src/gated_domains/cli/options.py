@@ -27,7 +27,7 @@ Margin = Annotated[
         "default 0.5 for scores in percent, none for others."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="For all that is drawn by chance.", min=0)]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 
 Command = Callable[..., None]
 
@@ -120,7 +120,7 @@ _TRAINING: dict[str, Any] = {
     "consistency": _option(
         float, "Weight of a loss that makes predictions agree on plain and mixed images, 1 say.", _TRAINING_PANEL
     ),
-    "class_weights": _option(bool, "Give every class the same say.", _TRAINING_PANEL),
+    "class_weights": _option(bool, "Weight classes inversely to their frequency.", _TRAINING_PANEL),
     "sampling": _option(
         str,
         "plain; balanced: equal shares of every domain; groups: blocks of a few domains; single: one domain a batch. "
@@ -158,7 +158,7 @@ _NETWORK: dict[str, Any] = {
         str, "Published weights of the body: true (the usual cache), false, or a file; true where there are some.",
         _NETWORK_PANEL,
     ),
-    "shrunk": _option(bool, "A few layers of the body, to see that a road works.", _NETWORK_PANEL),
+    "shrunk": _option(bool, "A few layers of the body, to test a pipeline.", _NETWORK_PANEL),
     "backbone": _option(str, "Folder of a run whose body is started from, or kept in fine-tuning.", _NETWORK_PANEL),
 }  # fmt: skip
 _PROTOCOL |= _NETWORK

@@ -48,7 +48,7 @@ def train(
             "(vectors), distilbert, distilbert-classifier (texts), gin (molecules)."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="For all that is drawn by chance.", min=0)] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; runs/DATA by default.")] = None,
     data_dir: DataDir = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Between two checkpoints at least.", min=0)] = 20.0,

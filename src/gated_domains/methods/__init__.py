@@ -7,8 +7,9 @@ from gated_domains.methods.coral import CORAL
 from gated_domains.methods.erm import ERM, RetrainedLinear
 from gated_domains.methods.erm_ensemble import Ensemble, ERMEnsemble
 from gated_domains.methods.fish import Fish
-from gated_domains.methods.gdu import GDU, PaperGDU
+from gated_domains.methods.gdu import GDU
 from gated_domains.methods.gdu_groups import GroupGDU
+from gated_domains.methods.gdu_paper import PaperGDU
 from gated_domains.methods.group_dro import GroupDRO
 from gated_domains.methods.irm import IRM
 from gated_domains.methods.lisa import LISA

@@ -1,4 +1,4 @@
-"""Gated Domain Units as a method: with a shared expert and gated norms, and as in the paper."""
+"""Gated Domain Units as a method, with a shared expert and gated norms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gated_domains.backbones.gated_norm import (
     running_moments,
 )
 from gated_domains.backbones.gating import GATINGS, default_gating
-from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
+from gated_domains.common.paper import GateName
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
@@ -396,61 +396,6 @@ class GDU(Method):
     def _looked(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         with unmoved_buffers(self.backbone):
             return torch.cat([cast(Backbone, self.backbone).look(inputs) for inputs in looks()])
-
-
-class PaperSettings(Settings):
-    """The paper's parameters come with ``setting``. A weight of None: the paper's.
-
-    M is 10, as in the paper's text and code; its table of settings has 5 (``num_bases=5``).
-    """
-
-    gate: GateName = "cosine"
-    setting: Setting = "digits"
-    num_bases: int = Field(default=PAPER_BASES, ge=1)
-    basis_size: int = Field(default=10, ge=1)
-    lambda_ols: float | None = Field(default=None, ge=0)
-    lambda_l1: float | None = Field(default=None, ge=0)
-    lambda_orth: float | None = Field(default=None, ge=0)
-
-
-class PaperGDU(GDU):
-    """``sum_j beta_j(x) tanh(W_j f(x))``, gates on the features, bases and sigma as the paper starts them."""
-
-    name = "gdu-paper"
-    label = "GDU (paper)"
-    what = "gated domain units to the letter of the paper: its initialiser, kernel width, gates, penalties, experts"
-    settings_type = PaperSettings
-
-    mode: Mode
-
-    @classmethod
-    def build(cls, settings: PaperSettings, problem: Problem, *, mode: Mode) -> PaperGDU:
-        backbone = Backbone(problem.make_body())
-        units = GatedDomainUnits.paper(
-            backbone.features,
-            problem.outputs,
-            gate=settings.gate,
-            setting=settings.setting,
-            num_bases=settings.num_bases,
-            basis_size=settings.basis_size,
-        )
-        for name in ("lambda_ols", "lambda_l1", "lambda_orth"):
-            if (weight := getattr(settings, name)) is not None:
-                setattr(units, name, weight)
-        method = cls(backbone, units, problem.task, settings)
-        method.mode = mode
-        return method
-
-    @classmethod
-    def frozen_activation(cls, settings: PaperSettings) -> str:
-        return "tanh" if paper_setting(settings.setting, settings.gate).tanh else "none"
-
-    def prepare(self, looks: Looks) -> None:
-        if self.mode == "fine_tune" and self.settings.setting == "digits":
-            self.units.fit_sigma(self._rows(looks))
-
-    def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
-        """Nothing: the paper takes nothing from data but sigma."""
 
 
 def _why_not_gated(backbone: Backbone, mode: Mode) -> str | None:

@@ -1,4 +1,4 @@
-"""GDU where groups of training rows are known: gates are taught them, and the group that fares worst has most say."""
+"""GDU where groups of training rows are known: gates are taught them, and the worst group is weighted most."""
 
 from __future__ import annotations
 
@@ -135,15 +135,15 @@ class GroupGDU(GDU):
 
     def _fit(self, rows: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
         super()._fit(rows, optimizer)
-        self._count_anew()
+        self._reset_counts()
 
     def _adapt(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
         before = self.units.active.clone()
         super()._adapt(rows, optimizer)
         if not torch.equal(before, self.units.active):
-            self._count_anew()
+            self._reset_counts()
 
-    def _count_anew(self) -> None:
+    def _reset_counts(self) -> None:
         """These are other bases."""
         self.spread.fill_(1 / self.units.max_bases)
         if self.settings.over == "bases":

@@ -100,7 +100,7 @@ class LISA(AcrossDomains):
 def random_partners(
     targets: Shaped[Tensor, "batch *labels"], domains: Int64[Tensor, " batch"], *, within_labels: Bool[Tensor, ""]
 ) -> Int64[Tensor, " batch"]:
-    """A row for each to be mixed with, by chance among those that may be; the row itself where none may."""
+    """A random row to mix each row with, among those that may be; the row itself where none may."""
     itself = torch.eye(len(targets), dtype=torch.bool, device=targets.device)
     same_domain = domains.unsqueeze(1) == domains
     if targets.is_floating_point():

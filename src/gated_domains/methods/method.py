@@ -52,11 +52,11 @@ class Method(nn.Module, ABC):
     uses_domains: ClassVar[bool] = False
     #: How its training batches are made up, unless a recipe says otherwise.
     sampling: ClassVar[Sampling] = "plain"
-    #: Whether what it says of a row hangs on the rows beside it; those are then all of the same domain.
+    #: Whether predictions depend on the other rows of the batch; those are then all of the same domain.
     batchwise: bool = False
     #: Rows per such batch, approximately; None: up to 1,024.
     support_rows: int | None = None
-    #: How many rows it is given at a time, in order, where what it says of a row hangs on those before it.
+    #: How many rows it is given at a time, in order, where predictions depend on the rows before.
     in_steps: int | None = None
     modes: ClassVar[tuple[Mode, ...]] = ("end_to_end", "fine_tune")
 
@@ -130,7 +130,7 @@ class Method(nn.Module, ABC):
             self.backbone.fit_view(looks())
 
     def renew(self, looks: Looks, *, epoch: int, optimizer: torch.optim.Optimizer | None) -> None:
-        """Take anew from training inputs what has moved since; ``optimizer`` is None before an evaluation."""
+        """Recompute from training inputs what has moved since; ``optimizer`` is None before an evaluation."""
 
     def readings(self, inputs: Tensor) -> dict[str, Tensor]:
         """Numbers worth a curve by epoch, on some validation inputs: of gates, of bases."""

@@ -23,7 +23,7 @@ def domain_parts(batch: DomainBatch, kind: type[Method]) -> list[DomainBatch]:
             f"batches are made up in blocks of domains; leave sampling out, or set it to {kind.sampling}"
         )
     parts = [part for part in batch.parts() if len(part) > 1]
-    if batch.blocks is None:  # blocks come in an order by chance; these are sorted
+    if batch.blocks is None:  # blocks come in random order; these are sorted
         parts = [parts[place] for place in torch.randperm(len(parts))]
     if not parts:
         raise DataError(

@@ -25,7 +25,7 @@ class DigitsRow:
 
 BLOCKS: dict[str, str] = {
     "paper": "The paper's settings, to the letter",
-    "ours": "Our recommended settings",
+    "ours": "Our settings",
     "controls": "Controls",
 }
 REFERENCES: dict[str, str] = {"paper": "erm", "ours": "erm_linear", "controls": "erm_linear"}

@@ -1,4 +1,4 @@
-"""The training loop: one epoch after the other until validation no longer improves; it can be cut anywhere."""
+"""The training loop: one epoch after the other until validation no longer improves; it can be interrupted anywhere."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Place:
 
 
 class Training:
-    """One training of one method. ``run`` goes on from the newest checkpoint, if there is one, as if never cut."""
+    """One training of one method. ``run`` resumes from the newest checkpoint, if there is one."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Training:
     # The parts of a training, which a population takes together with those of others.
 
     def start(self) -> None:
-        """Go on from the newest checkpoint; where there is none the method looks at its training inputs. Once."""
+        """Resume from the newest checkpoint; where there is none the method looks at its training inputs. Once."""
         if self._started:
             return
         began = CLOCK.get()()
@@ -171,7 +171,7 @@ class Training:
         return self.place.epoch >= self.settings.epochs or self.place.stopped
 
     def begin_epoch(self) -> None:
-        """Let the method look at its training inputs anew; an epoch that was cut goes on without."""
+        """Let the method look at its training inputs again; an interrupted epoch is resumed without."""
         if self.place.batch == 0:
             self.method.train()
             with ExitStack() as averages:
