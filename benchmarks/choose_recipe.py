@@ -55,6 +55,7 @@ BATCH_MIX, BATCH_MIX_LARGE = f"gdu[{_BATCH},{_MIXING}]", f"gdu[{_LARGE},{_BATCH}
 BATCH_GDU, BATCH_CONSISTENT = f"gdu[{_BATCH}]", f"gdu[{_BATCH},{_MIXING},consistency=1]"
 CONSTANT = f"gdu[{_BATCH},gates=constant]"  # by basis it is the same: all samples have the same weights
 PARTS = (
+    Part("the whole recipe", CONSISTENT, "erm"),
     Part("EMA on ERM", "erm[ema=0.995]", "erm"),
     Part("EMA on GDU*", f"gdu[{_BATCH},ema=0.995]", BATCH_GDU),
     Part("MixStyle", "erm[mixstyle=0.5,ema=0.995]", "erm[ema=0.995]"),

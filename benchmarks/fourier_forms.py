@@ -3,8 +3,8 @@
     python benchmarks/fourier_forms.py FORM --data-dir D --out out/forms/FORM
 
 trains ``erm[fourier_mix=0.9,ema=0.995]`` in one of the FORMS with two seeds, each of MNIST, MNIST-M, SVHN and USPS held
-out in turn (SYN is removed), and prints the scores. The package has the form ``unit``; the others are made by replacing
-parts of it here.
+out in turn (SYN is removed), and lists the scores in OUT. The package has the form ``unit``; the others are made by
+replacing parts of it here.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ LARGEST_LOSS = 0.5
 LEVEL = 0.90
 _HEADING = (
     "| part | over folds (90 %) | decision | clustered by data set (90 %) | over data sets (90 %) | tau | data sets | "
-    "folds | pairs |"
+    "folds | paired runs |"
 )
 Scores = dict[str, dict[str, dict[Key, float]]]
 """In percent, by data set, method and (hold-out, domain, seed)."""
@@ -155,7 +156,7 @@ def ladder(scores: Scores, steps: Mapping[str, str]) -> list[str]:
     }
     for label, method in steps.items():
         found = [[scores[name][method][key] for key in shared[name]] if method in scores[name] else [] for name in sets]
-        lines.append(f"| {label} | {' | '.join(f'{np.mean(cells):.1f}' if cells else ABSENT for cells in found)} |")
+        lines.append(f"| {label} | {' | '.join(f'{fmean(cells):.1f}' if cells else ABSENT for cells in found)} |")
     counts = [f"{len({fold for fold, *_ in keys})} x {len({seed for *_, seed in keys})}" for keys in shared.values()]
     return [*lines, f"| held-out domains x seeds | {' | '.join(counts)} |"]
 
@@ -196,7 +197,7 @@ def forest(findings: Sequence[Finding]) -> Chart:
         )
     )
     panel = Panel(
-        x=Axis(label="points of accuracy gained on held-out domains (right: better)"),
+        x=Axis(label="points gained on held-out domains (*: statistics of the batch)"),
         y=Axis(categories=tuple(one.part.name for one in findings)),
         marks=tuple(marks),
         rules=(Rule(along="y", at=0.0), Rule(along="y", at=-LARGEST_LOSS)),
