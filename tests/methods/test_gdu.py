@@ -177,7 +177,7 @@ def test_norms_are_gated_where_they_can_be():
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ({"mode": "fine_tune"}, "a frozen body cannot have them"),
+        ({"mode": "fine_tune"}, "the norms of a frozen body cannot be gated"),
         ({"settings": {"gating": "features"}}, "the gates do not see the raw input, because of the setting gating"),
         ({"settings": {"gating": "style"}}, "the gates do not see the raw input"),
         ({"body": Identity((6,))}, "the body has no batch norm"),

@@ -21,6 +21,7 @@ from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, material, pictures, training
 
 MIXED = {"fourier_mix": 1.0, "consistency": 2.0}
+WITH_SETTINGS = ("arm-bn[support=4]", "gdu[train_gates=batch]")
 
 
 def data():
@@ -86,10 +87,7 @@ def test_no_gradient_reaches_the_teacher():
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-FORMS = ("arm-bn[support=4]", "gdu[train_gates=batch]")
-
-
-@pytest.mark.parametrize("name", [*(name for name in METHODS if name not in ("ensemble", "linear")), *FORMS])
+@pytest.mark.parametrize("name", [*(name for name in METHODS if name not in ("ensemble", "linear")), *WITH_SETTINGS])
 def test_a_teacher_with_the_weights_of_the_method_agrees_with_it_where_views_are_the_same(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)

@@ -62,7 +62,7 @@ def smooth_pictures(side: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [images, smooth_pictures], ids=["noise", "smooth"])
-@pytest.mark.parametrize("side", [8, 32, 64, 160, 224])
+@pytest.mark.parametrize("side", [8, 32, 64, 160, 224, 251])
 def test_the_phase_is_kept_above_1e_3_and_the_amplitude_lies_between_the_two(side, kind):
     x = images(height=side, width=side) if kind is images else smooth_pictures(side)
     partners, shares = torch.tensor([1, 2, 3, 0]), torch.tensor([0.1, 0.5, 0.9, 1.0])
@@ -195,8 +195,12 @@ def test_a_probability_above_1_is_refused():
         FourierMix(1.5)
 
 
-@pytest.mark.parametrize("side", [7, 28, 32, 35, 224])
-def test_a_flat_image_stays_flat_whatever_rounding_leaves_in_its_spectrum(side):
-    x = torch.stack([torch.full((1, side, side), 0.3), images(1, 1, side, side)[0]])
-    found = mix_amplitudes(x, torch.tensor([1, 0]), torch.tensor([0.5, 0.5]), black=-1.0)
-    assert found[0].std() < 1e-5
+@pytest.mark.parametrize("side", [7, 28, 32, 35, 97, 179, 224])
+def test_a_flat_image_and_a_ramp_stay_so_whatever_rounding_leaves_in_their_spectra(side):
+    greys = torch.tensor([0.0, 37, 100, 128, 200, 255]).reshape(-1, 1, 1, 1).expand(-1, 1, side, side)
+    ramp = torch.linspace(0, 255, side).round().expand(1, 1, side, side)
+    x = torch.cat([torch.cat([greys, ramp]) / 127.5 - 1, images(1, 1, side, side)])
+    found = mix_amplitudes(x, torch.full((8,), 7), torch.full((8,), 0.5), black=-1.0)
+    grey_value = 1 / 127.5
+    assert found[:6].flatten(1).std(1).max() < grey_value / 2
+    assert found[6].std(-2).max() < grey_value / 2

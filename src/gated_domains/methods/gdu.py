@@ -183,7 +183,7 @@ class GDU(Method):
         if settings.gated_norm and why is not None:
             raise DataError(f"gated_norm cannot be switched on: {why}; leave gated_norm out")
         if why is None and body.large and settings.gated_norm is None:
-            # In every norm of a large body they cost more than anybody has measured them to bring.
+            # There they double the time of a step, and no gain that is worth it was measured.
             why = f"the batch norms of a large body ({type(body).__name__}) are gated with gated_norm=true only"
         norms = why is None and settings.gated_norm is not False
         if norms:
@@ -401,7 +401,7 @@ class GDU(Method):
 def _why_not_gated(backbone: Backbone, mode: Mode) -> str | None:
     """Why the norms of a body cannot be gated; None where they can be."""
     if mode != "end_to_end":
-        return "a frozen body cannot have them (mode fine_tune)"
+        return "the norms of a frozen body cannot be gated (mode fine_tune)"
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules()):
         return f"the body has no batch norm ({type(backbone.body).__name__})"
     if not backbone.body.norms_by_sample:

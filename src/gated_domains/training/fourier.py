@@ -18,7 +18,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
-_ROUNDING = 0.5  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
+_ROUNDING = 0.7  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
 
 
 def mix_amplitudes(
@@ -53,14 +53,14 @@ def mix_amplitudes(
         floor = values.amin((0, 2, 3), keepdim=True) if black is None else black
         share = shares.to(values.dtype).reshape(-1, 1, 1, 1)
         means = (values - floor).mean((2, 3), keepdim=True)
+        mixed_means = torch.lerp(means.abs(), means.abs().index_select(0, partners), share) * means.sgn()
         spectra = torch.fft.rfft2(values - floor - means)
         amplitudes = spectra.abs()
         rounding = _ROUNDING * torch.finfo(values.dtype).eps * amplitudes.amax((2, 3), keepdim=True)
         phases = torch.sgn(spectra) * (amplitudes > rounding)
-        mixed = torch.lerp(amplitudes, amplitudes.index_select(0, partners), share) * phases
-        mean = torch.lerp(means.abs(), means.abs().index_select(0, partners), share) * means.sgn()
-        back = torch.fft.irfft2(mixed, s=values.shape[-2:]) + mean + floor
-        return torch.where(share > 0, back, values).to(images.dtype)
+        mixed_spectra = torch.lerp(amplitudes, amplitudes.index_select(0, partners), share) * phases
+        mixed = torch.fft.irfft2(mixed_spectra, s=values.shape[-2:]) + mixed_means + floor
+        return torch.where(share > 0, mixed, values).to(images.dtype)
 
 
 class FourierMix:
@@ -89,6 +89,6 @@ class FourierMix:
         self, images: Float[Tensor, "batch channels height width"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "batch channels height width"]:
         """The images, some of them in mixed styles."""
-        mixed, shares, order = torch.rand(3, len(images), device=images.device, generator=generator)
+        draws, shares, order = torch.rand(3, len(images), device=images.device, generator=generator)
         partners = order.argsort()  # not randperm, which makes the host wait for a GPU
-        return mix_amplitudes(images, partners, shares * (mixed < self.probability), black=self.black)
+        return mix_amplitudes(images, partners, shares * (draws < self.probability), black=self.black)
