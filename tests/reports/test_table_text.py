@@ -520,7 +520,8 @@ def test_the_headline_says_what_scored_higher_and_what_the_tests_carry() -> None
         said(up=0.1, far=0.2),
     )
     assert said(same=0.0, down=-0.1) == (
-        "On these 5 domains, compared with ERM (70.0): SAME (0.0), DOWN (-10.0) did not do better (one seed). "
+        "On these 5 domains, compared with ERM (70.0): SAME (0.0) made no difference; "
+        "DOWN (-10.0) did worse (one seed). "
         "No method is shown to be better than ERM (70.0) on a new domain. Worse: DOWN. Undecided: SAME."
     )
     assert said(same=0.0, other=0.001).endswith(
@@ -529,7 +530,7 @@ def test_the_headline_says_what_scored_higher_and_what_the_tests_carry() -> None
     errors = {"erm": {"a": [2.0], "b": [3.0]}, "up": {"a": [1.0], "b": [2.0]}, "down": {"a": [4.0], "b": [5.0]}}
     lower = {name: {f"{hold}{n}": seeds for hold, seeds in of.items() for n in (1, 2)} for name, of in errors.items()}
     assert headline(Comparison(results(lower, metric="rmse")).numbers).startswith(
-        "On these 4 domains, compared with ERM (2.50): UP (-1.00) did better; DOWN (+2.00) did not do better "
+        "On these 4 domains, compared with ERM (2.50): UP (-1.00) did better; DOWN (+2.00) did worse "
     )
     assert said(3, up=0.1, far=0.2).startswith("No verdict on how any method compares with ERM")
     assert said(up=0.1).startswith("UP 80.0, ERM 70.0: +10.0 points on a new domain")

@@ -40,7 +40,8 @@ def _what_helped(rivals: list[tuple[MethodNumbers, Against]], at: str, numbers: 
         effect = against.these_domains
         interval, gained = effect.interval(), metric.as_gain(effect.difference) > 0
         if interval is None:  # one seed
-            group = "did better" if gained else "did not do better"
+            none = metric.shown_difference(effect.difference) == metric.shown_difference(0.0)
+            group = "made no difference" if none else "did better" if gained else "did worse"
         elif interval.low <= 0 <= interval.high:
             group = "made no significant difference"
         else:
