@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run folders and the run list")
     chosen = parser.parse_args()
     if chosen.form == "plain-norms":
-        Training._trained_on = Training._looks  # type: ignore[method-assign]
+        Training._training_inputs = Training._looks  # type: ignore[method-assign]
     elif chosen.form != "unit":
         fourier.FourierMix.mix = {"signed": signed, "luminance": luminance}[chosen.form]  # type: ignore[method-assign]
     settings: dict[str, Any] = {"set": "digits5", "data": None, "data_dir": chosen.data_dir, "lists": chosen.out}

@@ -52,6 +52,7 @@ DIFFERENT = {
 }
 OF_IMAGES = {  # no dropout, and moments by basis are pooled over processes
     "gdu on images": ("--method", "gdu"),
+    "averaged gdu on images": ("--method", "gdu", "--ema", "0.9"),
     "mixed images": ("--method", "gdu[fourier_mix=1,consistency=1]"),
 }
 CUT = ("--method", "gdu[gating=style]", "--body", "mlp", "--ema", "0.9", "--checkpoint-seconds", "0")
@@ -185,9 +186,10 @@ def test_two_processes_have_the_losses_the_scores_and_the_weights_of_one(found, 
         assert close(weights(two), weights(one))
 
 
-def test_two_processes_train_norms_by_basis_as_one_does(found, tmp_path):
-    alone(train_on_images(tmp_path, tmp_path / "alone", *OF_IMAGES["gdu on images"]))
-    (one,), (two,) = all_runs(tmp_path / "alone"), found.runs("gdu on images").values()
+@pytest.mark.parametrize("name", ["gdu on images", "averaged gdu on images"])
+def test_two_processes_train_norms_by_basis_as_one_does(found, name, tmp_path):
+    alone(train_on_images(tmp_path, tmp_path / "alone", *OF_IMAGES[name]))
+    (one,), (two,) = all_runs(tmp_path / "alone"), found.runs(name).values()
     assert of_processes(two) == []
     for ours, theirs in zip(two.metrics(), one.metrics(), strict=True):
         assert ours["train"] == pytest.approx(theirs["train"], rel=1e-3)

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.training import loop
 from gated_domains.training.augmenting import augmented, cropped, exposed, turned
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 
 
-def batch(rows: int = 64, *, height: int = 5, width: int = 5) -> DomainBatch:
-    images = torch.arange(float(rows * 2 * height * width)).reshape(rows, 2, height, width)
-    return DomainBatch(images, torch.arange(rows) % 3, torch.arange(rows) % 2, 4)
+def batch(rows: int = 64, *, height: int = 5, width: int = 5) -> torch.Tensor:
+    return torch.arange(float(rows * 2 * height * width)).reshape(rows, 2, height, width)
 
 
 def found_among(images: torch.Tensor, before: torch.Tensor, ways: dict[str, object]) -> Counter[str]:
@@ -41,34 +39,32 @@ TURNS = {
 @pytest.mark.parametrize("shape", [(5, 5), (4, 7)])
 def test_flips_mirror_about_half_of_the_images_from_left_to_right(shape):
     whole = batch(400, height=shape[0], width=shape[1])
-    counted = found_among(augmented(whole, "flips").inputs, whole.inputs, FLIPS)
+    counted = found_among(augmented(whole, "flips"), whole, FLIPS)
     assert 150 < counted["mirrored"] < 250
 
 
 def test_turns_are_the_eight_ways_a_square_can_lie_each_as_often():
     whole = batch(800)
-    counted = found_among(augmented(whole, "turns").inputs, whole.inputs, TURNS)
+    counted = found_among(augmented(whole, "turns"), whole, TURNS)
     assert set(counted) == set(TURNS)
     assert all(60 < count < 140 for count in counted.values())
 
 
 def test_each_image_is_turned_by_its_own_number_of_right_angles():
-    images, quarters = batch(40).inputs, torch.arange(40) % 4
+    images, quarters = batch(40), torch.arange(40) % 4
     found = turned(images, quarters)
     for image, quarter, after in zip(images, quarters, found, strict=True):
         assert np.array_equal(np.rot90(image.numpy(), int(quarter), (1, 2)), after.numpy())
 
 
 @pytest.mark.parametrize("how", ["flips", "turns", "photos"])
-def test_targets_domains_blocks_and_the_images_handed_in_stay_as_they_are(how):
+def test_the_images_handed_in_stay_as_they_are_and_a_generator_leaves_the_global_one_alone(how):
     whole = batch()
-    before = whole.inputs.clone()
-    found = augmented(whole, how)
-    assert torch.equal(whole.inputs, before)
-    assert found.targets is whole.targets
-    assert found.domains is whole.domains
-    assert found.blocks == 4
-    assert found.inputs.dtype == before.dtype
+    before, state = whole.clone(), torch.get_rng_state()
+    found = augmented(whole, how, torch.Generator().manual_seed(1))
+    assert torch.equal(whole, before)
+    assert found.dtype == before.dtype
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def pixels(rows: int = 6, height: int = 7, width: int = 10) -> torch.Tensor:
@@ -121,7 +117,7 @@ def test_brightness_multiplies_pixels_and_contrast_their_distance_from_the_mean(
 def test_photos_differ_from_image_to_image_within_their_range():
     torch.manual_seed(0)
     ramp = torch.linspace(-0.5, 0.5, 50).expand(400, 3, 50, 50)  # brighter from left to right
-    found = augmented(DomainBatch(ramp.contiguous(), torch.zeros(400), None), "photos").inputs
+    found = augmented(ramp.contiguous(), "photos")
     assert found.shape == ramp.shape
     assert 150 < int((found[:, 0, 0, 0] > found[:, 0, 0, -1]).sum()) < 250  # mirrored
     slope = (found[:, 0, 0, -1] - found[:, 0, 0, 0]).abs()  # side times brightness times contrast
@@ -137,16 +133,15 @@ def test_the_same_random_numbers_give_the_same_images(how):
     found = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
-        found.append(augmented(DomainBatch(pixels(8, 6, 6).float(), torch.zeros(8), None), how).inputs)
+        found.append(augmented(pixels(8, 6, 6).float(), how))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("how", ["flips", "turns", "photos"])
 def test_vectors_are_refused(how):
-    vector = DomainBatch(torch.ones(4, 6), torch.zeros(4), None)
     with pytest.raises(DataError, match=f"augment {how} moves images, and these samples have 1 dimensions"):
-        augmented(vector, how)
+        augmented(torch.ones(4, 6), how)
 
 
 def test_oblong_images_cannot_be_turned(without_shape_checks):
@@ -160,9 +155,9 @@ def test_oblong_images_cannot_be_turned(without_shape_checks):
 def test_a_training_augments_training_batches_alone(monkeypatch):
     seen = []
 
-    def watched(batch: DomainBatch, how: str) -> DomainBatch:
-        seen.append((how, len(batch)))
-        return augmented(batch, how)
+    def watched(images, how, generator):
+        seen.append((how, len(images)))
+        return augmented(images, how, generator)
 
     monkeypatch.setattr(loop, "augmented", watched)
     data = material(pictures(100), train=64, validation=30)

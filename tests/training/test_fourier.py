@@ -176,9 +176,10 @@ def test_images_are_mixed_for_a_method_with_any_network():
     assert not torch.equal(*seen)
 
 
-def test_averaged_weights_take_norm_statistics_from_mixed_images():
+@pytest.mark.parametrize("switch", [{"fourier_mix": 1.0}, {"augment": "photos"}], ids=str)
+def test_averaged_weights_take_norm_statistics_from_images_as_they_are_trained_on(switch):
     prepared = material(pictures(100), train=64, validation=30)
-    run = training(build("erm", prepared.dataset), prepared, epochs=1, ema=0.9, fourier_mix=1.0, precision="32")
+    run = training(build("erm", prepared.dataset), prepared, epochs=1, ema=0.9, **switch, precision="32")
     run.run()
     conv, norm = run.method.backbone.body.blocks[0][:2]
 
@@ -186,7 +187,7 @@ def test_averaged_weights_take_norm_statistics_from_mixed_images():
         with torch.no_grad():
             return conv(torch.cat(list(inputs))).mean((0, 2, 3))
 
-    torch.testing.assert_close(norm.running_mean, mean(run._trained_on()), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_mean, mean(run._training_inputs()), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(norm.running_mean, mean(run._looks()), rtol=1e-4, atol=1e-5)
 
 

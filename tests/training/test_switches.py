@@ -350,14 +350,17 @@ def test_the_scores_are_those_of_the_average_with_statistics_of_its_own(statisti
     assert outcome.validation.as_json() == again.scores.as_json()
     assert outcome.selection_score == run.rule(again)
     assert outcome.best_epoch == run.selector.best_epoch
-    norm, seen = method.backbone.body.blocks[0][1].normalise, torch.cat(list(run._looks()))
-    with torch.no_grad():
-        means = method.backbone.body.blocks[0][0](seen).mean((2, 3))
-        wanted = means.mean(0)
-        if statistics == "basis":  # weighted by beta, and 16 samples of the whole batch
-            beta = method.units.weigh(method.backbone.look(seen)).beta
-            wanted = (beta.T @ means + 16 * wanted) / (beta.sum(0) + 16).unsqueeze(1)
-    torch.testing.assert_close(norm.running_mean, wanted, rtol=1e-4, atol=1e-5)
+    norm, wanted = method.backbone.body.blocks[0][1].normalise, []
+    for seen in run._training_inputs():  # batches of the size of training: the 16 weigh the more, the smaller they are
+        assert len(seen) == run.settings.batch_size
+        with torch.no_grad():
+            means = method.backbone.body.blocks[0][0](seen).mean((2, 3))
+            wanted.append(means.mean(0))
+            if statistics == "basis":  # weighted by beta, and 16 samples of the whole batch
+                beta = method.units.weigh(method.backbone.look(seen)).beta
+                wanted[-1] = (beta.T @ means + 16 * wanted[-1]) / (beta.sum(0) + 16).unsqueeze(1)
+    assert len(wanted) > 1
+    torch.testing.assert_close(norm.running_mean, sum(wanted) / len(wanted), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("segments", [1, 2, 3, 1000])

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 
 _SMALLEST_CROP = 0.8  # of a side
 _JITTER = 0.3  # of brightness and contrast
 
 
-def augmented(batch: DomainBatch, how: str) -> DomainBatch:
-    """The batch with its images augmented at random, each by itself.
+def augmented(images: Tensor, how: str, generator: torch.Generator | None = None) -> Tensor:
+    """Images augmented at random, each by itself.
 
     "flips" mirrors half of the images. "turns" turns them by a multiple of 90 degrees and mirrors half. "photos" crops
     80 to 100 % of each side, resized to the whole image, mirrors half, and changes brightness and contrast by up to
     30 %. Sizes stay as they are, and the host never waits for the device.
     """
-    images = batch.inputs
     if images.ndim != 4:
         raise DataError(
             f"augment {how} moves images, and these samples have {images.ndim - 1} dimensions; leave it out"
         )
     if how == "photos":
-        return replace(batch, inputs=_random_photos(images))
+        return _random_photos(images, generator)
     if how == "turns":
-        images = turned(images, torch.randint(4, (len(images),), device=images.device))
-    mirrored = torch.rand(len(images), device=images.device) < 0.5
-    return replace(batch, inputs=torch.where(_for_images(mirrored), images.flip(-1), images))
+        images = turned(images, torch.randint(4, (len(images),), device=images.device, generator=generator))
+    mirrored = torch.rand(len(images), device=images.device, generator=generator) < 0.5
+    return torch.where(_for_images(mirrored), images.flip(-1), images)
 
 
 def cropped(
@@ -95,15 +91,16 @@ def turned(
     return found
 
 
-def _random_photos(images: Tensor) -> Tensor:
-    side, across, down, mirror, brightness, contrast = torch.rand(6, len(images), device=images.device).to(images.dtype)
+def _random_photos(images: Tensor, generator: torch.Generator | None) -> Tensor:
+    draws = torch.rand(6, len(images), device=images.device, generator=generator).to(images.dtype)
+    side, across, down, mirror, brightness, contrast = draws
     side = _SMALLEST_CROP + (1 - _SMALLEST_CROP) * side
     images = cropped(images, side, torch.stack((across, down), dim=1), mirror < 0.5)
     return exposed(images, 1 + _JITTER * (2 * brightness - 1), 1 + _JITTER * (2 * contrast - 1))
 
 
 def _pixel_centres(count: int, like: Tensor) -> Tensor:
-    """Where the centres of so many pixels lie from -1 to 1."""
+    """Centres of ``count`` pixels, in coordinates from -1 to 1."""
     return (2 * torch.arange(count, device=like.device, dtype=like.dtype) + 1) / count - 1
 
 

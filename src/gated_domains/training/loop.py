@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -115,7 +115,7 @@ class Training:
         self.averages = self.ema or self.swad
         self.mixing = self._mixing()
         self.fourier = self._fourier()
-        self.teacher: EMA | None = None  # where the weights it averages are not those that are kept
+        self.teacher: EMA | None = None  # a second average, for consistency alone, where ema is off
         self.consistency = self._consistency()
         self.advance: Step = self._advance
         recordable = settings.optimizer != "sgd" and fabric.world_size == 1 and self.static
@@ -200,7 +200,7 @@ class Training:
 
     def _renew_norms(self) -> None:
         """Recompute the running statistics of batch norms, then what gates take from the data."""
-        renew_norms(self.method, self._trained_on, around=self.fabric.autocast)
+        renew_norms(self.method, self._training_inputs, around=self.fabric.autocast)
         from_first(self.fabric, self.method.buffers())
         self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
 
@@ -233,8 +233,7 @@ class Training:
     def _step(self, batch: DomainBatch) -> None:
         place = self.place
         set_rate(self.optimizer, rate_at(place.step, self.steps, self.settings, drops=place.drops))
-        if self.settings.augment != "none" and batch.inputs.ndim == _IMAGES:  # features of a frozen body stay as taken
-            batch = augmented(batch, self.settings.augment)
+        batch = replace(batch, inputs=self._augmented(batch.inputs))
         if self.consistency is not None:
             self.consistency.begin_step(place.step, self.steps)
         terms = self.advance(batch)
@@ -265,6 +264,11 @@ class Training:
         if self.mixing is not None:
             return self.mixing.step(self.method, self.objective, batch, self.stepper)
         return self.method.step(self.objective, batch, self.stepper)
+
+    def _augmented(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        if self.settings.augment == "none" or inputs.ndim != _IMAGES:  # features of a frozen body stay as taken
+            return inputs
+        return augmented(inputs, self.settings.augment, generator)
 
     def _with_views(self, plain: DomainBatch, mixed: DomainBatch) -> DomainBatch:
         """What the objective gets: both views with a teacher's predictions, or the mixed one alone."""
@@ -443,15 +447,17 @@ class Training:
     def _looks(self) -> Iterator[Tensor]:
         return (as_computed(inputs, self.fabric) for inputs in looks(self.material, self.seed, large=self.large))
 
-    def _trained_on(self) -> Iterator[Tensor]:
-        """The same inputs, mixed where training mixes them; the random state of the training does not advance."""
-        if self.fourier is None:
-            yield from self._looks()
-            return
-        generator = torch.Generator(self.device).manual_seed(self.seed)
-        for images in self._looks():
-            mixed = self.fourier.mix(images, generator)
-            yield mixed if self.consistency is None else torch.cat([images, mixed])
+    def _training_inputs(self) -> Iterator[Tensor]:
+        """Inputs as training sees them: augmented, mixed, and in batches of its size, to which moments by basis shrink.
+
+        The random state of the training does not advance.
+        """
+        settings, generator = self.settings, torch.Generator(self.device).manual_seed(self.seed)
+        rows = max(2, -(-settings.batch_size // settings.accumulate))  # one row alone has no variance
+        for inputs in looks(self.material, self.seed, large=self.large, batch_size=rows):
+            plain = self._augmented(as_computed(inputs, self.fabric), generator)
+            mixed = plain if self.fourier is None else self.fourier.mix(plain, generator)
+            yield mixed if self.consistency is None else torch.cat([plain, mixed])
 
     def measured(self) -> Tensor:
         """Validation inputs that curves of gates are drawn from."""

@@ -32,12 +32,15 @@ class Material:
     validation: Rows
 
 
-def looks(material: Material, seed: int, *, large: bool = False) -> Iterator[Tensor]:
-    """Training inputs for a method to look at: all, or as many as are enough, in an order by chance."""
+def looks(material: Material, seed: int, *, large: bool = False, batch_size: int | None = None) -> Iterator[Tensor]:
+    """Training inputs for a method to look at: all, or as many as are enough, in random order.
+
+    ``batch_size`` None: batches as large as is efficient.
+    """
     most, batch = (LARGE_LOOKED_AT, LARGE_BATCH) if large else (LOOKED_AT, LOOK_BATCH)
     order = Shuffled(material.train, batch, seed=seed, drop_last=False)
     rows = np.concatenate(list(order.batches(0)))[:most]
-    return material.samples.input_batches(InOrder(rows, batch))
+    return material.samples.input_batches(InOrder(rows, batch_size or batch))
 
 
 def has_large_body(method: nn.Module) -> bool:
