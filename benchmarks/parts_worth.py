@@ -26,10 +26,6 @@ from gated_domains.reports.columns import ABSENT
 
 LARGEST_LOSS = 0.5
 LEVEL = 0.90
-_HEADING = (
-    "| part | over folds (90 %) | decision | clustered by data set (90 %) | over data sets (90 %) | tau | data sets | "
-    "folds | paired runs |"
-)
 Scores = dict[str, dict[str, dict[Key, float]]]
 """In percent, by data set, method and (hold-out, domain, seed)."""
 
@@ -128,21 +124,20 @@ def section(findings: Sequence[Finding], missing: Sequence[Part]) -> list[str]:
     """The tables of the page."""
     groups: dict[str, list[str]] = {"on": [], "off": [], "no decision": []}
     for one in findings:
-        groups[one.decision.partition(":")[0]].append(f"{one.part.name} ({one.folds.difference:+.2f})")
+        groups[one.decision.partition(":")[0]].append(f"{one.part.name} ({_points(one.folds.difference)})")
     groups["not run on the choosing sets"] = [part.name for part in missing]
     lines = [f"- **{group.capitalize()}**: {'; '.join(names)}." for group, names in groups.items() if names]
-    lines += ["", _HEADING, "|---|---:|---|" + "---:|" * 6]
-    for one in findings:
-        tau = ABSENT if one.pooled is None else f"{one.pooled.tau:.2f}"
-        over_sets = ABSENT if one.pooled is None else _text(one.pooled.effect)
-        counts = f"{over_sets} | {tau} | {len(one.by_set)} | {one.folds.n} | {one.pairs}"
-        lines.append(f"| {one.part.name} | {_text(one.folds)} | {one.decision} | {_text(one.clustered)} | {counts} |")
     names = list(dict.fromkeys(name for one in findings for name in one.by_set))
-    lines += ["", f"| part | with it | without it | {' | '.join(names)} |", "|---|---|---|" + "---:|" * len(names)]
+    lines += ["", f"| part | gain (90 %) | decision | {' | '.join(names)} | folds | paired runs |"]
+    lines.append("|---|---:|---|" + "---:|" * (len(names) + 2))
     for one in findings:
-        cells = [f"{one.by_set[name].difference:+.2f}" if name in one.by_set else ABSENT for name in names]
+        cells = [_points(one.by_set[name].difference) if name in one.by_set else ABSENT for name in names]
+        counts = f"{one.folds.n} | {one.pairs}"
+        lines.append(f"| {one.part.name} | {_text(one.folds)} | {one.decision} | {' | '.join(cells)} | {counts} |")
+    lines += ["", "What each row compares:", "", "| part | with it | without it |", "|---|---|---|"]
+    for one in findings:
         methods = [", ".join(dict.fromkeys(f"`{pair[side]}`" for pair in one.part.pairs)) for side in (0, 1)]
-        lines.append(f"| {one.part.name} | {methods[0]} | {methods[1]} | {' | '.join(cells)} |")
+        lines.append(f"| {one.part.name} | {methods[0]} | {methods[1]} |")
     return lines
 
 
@@ -162,10 +157,14 @@ def ladder(scores: Scores, steps: Mapping[str, str]) -> list[str]:
 
 
 def _text(effect: Effect) -> str:
-    """``+0.62 (-0.21 to +1.44)``."""
+    """``+0.6 (-0.2 to +1.4)``."""
     interval = effect.interval(LEVEL)
-    ends = "no interval" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}"
-    return f"{effect.difference:+.2f} ({ends})"
+    ends = "no interval" if interval is None else f"{_points(interval.low)} to {_points(interval.high)}"
+    return f"{_points(effect.difference)} ({ends})"
+
+
+def _points(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f}"  # -0.0 is +0.0
 
 
 def forest(findings: Sequence[Finding]) -> Chart:
