@@ -87,16 +87,18 @@ def mean_square_by_basis(parameters: Iterable[Tensor], active: Bool[Tensor, " ba
 
     A parameter of another shape belongs to every basis and counts in full.
     """
-    used = active.to(torch.get_default_dtype())
-    count = used.sum()
-    total = used.new_zeros(())
+    by_basis: list[Tensor] = []
+    shared: list[Tensor] = []
     for parameter in parameters:
-        square = parameter.square()
-        if parameter.dim() > 0 and parameter.shape[0] == len(active):
-            by_basis = square.flatten(1).sum(1) if parameter.dim() > 1 else square
-            total = total + (by_basis * used).sum() / count
-        else:
-            total = total + square.sum()
+        (by_basis if parameter.dim() > 0 and len(parameter) == len(active) else shared).append(parameter)
+    used = active.to(torch.get_default_dtype())
+    total = used.new_zeros(())
+    # All of them at once: gated norms have dozens of small parameters, and small operators are a share of a step.
+    if by_basis:
+        squares = torch.cat([parameter.reshape(len(active), -1) for parameter in by_basis], 1).square().sum(1)
+        total = total + (squares * used).sum() / used.sum()
+    if shared:
+        total = total + torch.cat([parameter.flatten() for parameter in shared]).square().sum()
     return total
 
 
