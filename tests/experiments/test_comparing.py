@@ -191,5 +191,5 @@ def test_two_names_for_one_training_are_refused_before_anything_is_trained(tmp_p
 
 
 def test_the_recommended_recipe_is_refused_on_tables_with_what_to_take(tmp_path):
-    with pytest.raises(DataError, match=r"fourier_mix 0\.9 mixes the spectra of images, .*; take erm or gdu"):
+    with pytest.raises(DataError, match=r"recommended is for images, and these are .*; choose erm or gdu"):
         planned(runner(vectors(), tmp_path), methods_written("recommended"), 1, "north")

@@ -353,7 +353,7 @@ def test_a_preset_is_a_name_for_a_method_with_its_switches_and_settings():
 def test_consistency_in_brackets_goes_with_mixing_for_all_methods():
     (choice,) = methods_written("erm[consistency=1]")
     assert choice.trained(TrainingSettings(fourier_mix=0.9)).consistency == 1.0
-    with pytest.raises(DataError, match="set fourier_mix too"):
+    with pytest.raises(DataError, match="set fourier_mix as well"):
         choice.trained(TrainingSettings())
 
 

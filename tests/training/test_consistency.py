@@ -186,7 +186,7 @@ def test_a_method_whose_objective_lacks_the_term_is_told_what_to_add(monkeypatch
 
 
 def test_it_needs_mixed_images():
-    with pytest.raises(ValidationError, match="set fourier_mix too"):
+    with pytest.raises(ValidationError, match="set fourier_mix as well"):
         TrainingSettings(consistency=1.0)
 
 

@@ -1,12 +1,13 @@
-"""Batch-norm statistics by basis: moments of a batch pooled for each basis, and mixed again for each sample.
+"""Batch-norm statistics by basis: weighted moments of a batch for each basis, mixed into those of each sample.
 
-With the first and second moment ``m_i`` and ``q_i`` of sample i over space, and its weights ``w_i`` on the simplex::
+With the mean ``m_i`` and the mean square ``q_i`` of sample i over space, and its weights ``w_i`` on the simplex::
 
-    mu_j  = (sum_i w_ij m_i + k mean_i m_i) / (sum_i w_ij + k)          of basis j, the same for second moments
-    y_i   = scale_i (x_i - mean_i) / sqrt(second_i - mean_i^2 + eps) + shift_i
-    mean_i = sum_j w_ij mu_j                                            of sample i, the same for second moments
+    mu_j   = (sum_i w_ij m_i + k mean_i(m_i)) / (sum_i w_ij + k)        mean of basis j
+    s_j    = (sum_i w_ij q_i + k mean_i(q_i)) / (sum_i w_ij + k)        mean square of basis j
+    mean_i = sum_j w_ij mu_j,    var_i = sum_j w_ij s_j - mean_i^2      of sample i
+    y_i    = scale_i (x_i - mean_i) / sqrt(var_i + eps) + shift_i
 
-Moments are taken about the mean of the batch, so that variances stay exact where means are large. k pseudo-samples
+All moments are taken about the mean of the batch, so that variances stay exact where means are large. k pseudo-samples
 shrink the moments of a basis towards those of the batch: one with little weight in a batch gets nearly the batch's.
 After Batch Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020), which have statistics by known
 domain; here bases take the place of domains.
@@ -27,9 +28,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
 PSEUDO_SAMPLES = 16
-"""How many samples of the whole batch count towards the moments of each basis."""
+"""k: as how many samples the moments of the whole batch count in those of each basis."""
 LEAST_WEIGHT = 0.01
-"""Weights of a sample that sum to less are filled up evenly: far from all bases, projection gates are noise."""
+"""If weights of a sample sum to less, the rest is spread evenly: far from all bases projection gates are noise."""
 
 
 class Pooling(NamedTuple):
@@ -37,7 +38,7 @@ class Pooling(NamedTuple):
 
     matrix: Float[Tensor, "bases batch"]
     rows: int | Float[Tensor, ""]
-    """Of the batch, over all processes."""
+    """Rows of the batch, summed over processes."""
 
 
 class BasisWeights:
@@ -46,7 +47,7 @@ class BasisWeights:
     Parameters
     ----------
     mixture
-        What gates give; negative weights count as 0, rows are scaled to a sum of 1, and no gradient flows through them.
+        Gate weights; negative ones count as 0, rows are scaled to a sum of 1, and no gradient flows through them.
     active
         Which bases are in use: a sample whose weights sum to less than ``LEAST_WEIGHT`` is spread over these.
     """
@@ -60,11 +61,11 @@ class BasisWeights:
         self._pooled: tuple[tuple[object, ...], Pooling] | None = None
 
     def of(self, x: Tensor) -> Float[Tensor, "batch bases"]:
-        """A row of weights for each row of x, in the precision that its moments have."""
+        """The weights of each row of x, in the precision of its moments."""
         return self.weights.to(_exact(x)).expand(x.shape[0], -1)
 
     def pooling(self, x: Tensor, group: dist.ProcessGroup | None) -> Pooling:
-        """How the samples of a training batch are pooled; asked for by many norms, computed once."""
+        """The pooling of a training batch, computed once for all norms of a model."""
         key = (x.shape[0], _exact(x), group)
         if self._pooled is None or self._pooled[0] != key:
             weights = self.of(x)
@@ -147,7 +148,7 @@ def update_running(norm: _BatchNorm, moments: Float[Tensor, "2 bases channels"],
 
 
 class _NormaliseByBatch(torch.autograd.Function):
-    """The same as a single operator, which reads x as few times as torch's operators allow and saves no other map.
+    """``normalise_by_batch`` as one operator: it reads x as few times as torch allows and saves no other feature map.
 
     A training step of GDU on an H200 (digits network) takes 4.8 ms with it, and 7.4 ms where autograd derives the
     backward pass (benchmarks/results/recipe_steps_h200.txt).

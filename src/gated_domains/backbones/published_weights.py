@@ -153,12 +153,12 @@ def _given(name: str, path: Path) -> Weights:
 
 
 def _check_digits(weights: Weights) -> None:
-    found, digits = weights.sha256(), _DIGITS.search(weights.path.name)
-    expected = _DIGESTS.get(weights.path.name, digits[1] if digits is not None else "")
-    if not found.startswith(expected):
+    digits = _DIGITS.search(weights.path.name)
+    expected = _DIGESTS.get(weights.path.name, digits[1] if digits is not None else None)
+    if expected is not None and not (found := weights.sha256()).startswith(expected):
         raise DataError(
-            f"{weights.path}: its SHA-256 begins with {found[:8]}, and with {expected[:8]} by its name; "
-            "it is cut short or another file: delete it and download it again"
+            f"{weights.path}: its SHA-256 is {found} and should {'be' if len(expected) == 64 else 'begin with'} "
+            f"{expected}; the file is incomplete or another one: delete it and download it again"
         )
 
 

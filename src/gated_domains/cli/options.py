@@ -115,10 +115,14 @@ _TRAINING: dict[str, Any] = {
     ),
     "mixstyle": _option(float, "Mix styles in a batch with this probability, 0.5 say.", _TRAINING_PANEL),
     "fourier_mix": _option(
-        float, "Mix the amplitude spectrum of an image with another's, with this probability, 0.9 say.", _TRAINING_PANEL
+        float,
+        "Probability of mixing the amplitude spectrum of an image with that of another one, for example 0.9.",
+        _TRAINING_PANEL,
     ),
     "consistency": _option(
-        float, "Weight of a loss that makes predictions agree on plain and mixed images, 1 say.", _TRAINING_PANEL
+        float,
+        "Weight of a loss between predictions on plain and mixed images, for example 1; needs --fourier-mix.",
+        _TRAINING_PANEL,
     ),
     "class_weights": _option(bool, "Weight classes inversely to their frequency.", _TRAINING_PANEL),
     "sampling": _option(

@@ -80,12 +80,12 @@ class DomainBatch:
         return self._each(lambda tensor: tensor[rows])
 
     def split(self, count: int, *, blocks: int | None = None) -> list[DomainBatch]:
-        """The batch in ``count`` parts of nearly the same size, each of so many ``blocks``."""
+        """Split into ``count`` parts of nearly equal size; ``blocks`` is the number of blocks in each part."""
         each, more = divmod(len(self), count)
         return self._between([number * each + min(number, more) for number in range(count + 1)], blocks)
 
     def cut(self, count: int) -> list[DomainBatch]:
-        """The batch in so many parts; blocks stay whole, but for that of a batch of one domain."""
+        """Split into ``count`` parts without dividing blocks, unless the batch is a single one."""
         blocks = self.blocks
         if blocks is not None and blocks > 1 and blocks % count:
             raise DataError(

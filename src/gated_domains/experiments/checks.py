@@ -32,10 +32,12 @@ def _refuse_training(recipe: Recipe, dataset: DomainDataset) -> None:
     if training.augment != "none" and kind not in MAPS:
         raise DataError(f"augment {training.augment} moves images, and these are {dataset.inputs.describe()}")
     if training.fourier_mix is not None and kind not in MAPS:
+        described = dataset.inputs.describe()
+        if recipe.label in PRESETS:
+            raise DataError(f"{recipe.label} is for images, and these are {described}; choose erm or gdu")
         raise DataError(
-            f"fourier_mix {training.fourier_mix:g} mixes the spectra of images, and these are "
-            f"{dataset.inputs.describe()}; "
-            + ("take erm or gdu" if recipe.label in PRESETS else "leave fourier_mix out")
+            f"fourier_mix {training.fourier_mix:g} mixes the spectra of images, and these are {described}; "
+            "leave fourier_mix out"
         )
     if training.fourier_mix is not None and recipe.backbone is not None and recipe.method.mode == "fine_tune":
         raise DataError(

@@ -35,21 +35,22 @@ def default_methods(dataset: DomainDataset, training: TrainingSettings) -> tuple
     Methods that the options for all methods contradict are left out, with the reason, and so are duplicates.
     """
     written = f"recommended,gdu,{MIXED_ERM},erm,linear" if dataset.inputs.kind in MAPS else "gdu,erm,linear"
-    able, unable = _distinct(methods_written(written)[::-1], training)
+    plainest_first = methods_written(written)[::-1]  # of duplicates the plainest is kept
+    able, unable = _distinct(plainest_first, training)
     return able[::-1], unable
 
 
 def _distinct(choices: Sequence[MethodChoice], training: TrainingSettings) -> tuple[list[MethodChoice], dict[str, str]]:
-    """The first of all methods that are the same training, given the options for all; and why the others cannot be."""
+    """Methods without duplicates under the options for all, and by label why others contradict these options."""
     able: dict[str, MethodChoice] = {}
     unable = {}
     for choice in choices:
         try:
-            same = repr((choice.name, choice.mode, choice.settings, choice.trained(training)))
+            key = repr((choice.name, choice.mode, choice.settings, choice.trained(training)))
         except DataError as error:
             unable[choice.label] = f"{choice.label}: {error}"
         else:
-            able.setdefault(same, choice)
+            able.setdefault(key, choice)
     return list(able.values()), unable
 
 

@@ -84,7 +84,7 @@ class Anneals(FitsData):
         """One round on training rows of the view that gates see; ``fit_bases`` comes first.
 
         A new basis is some of its rows, with the expert of the basis it was a part of; where bases join, with the mean
-        of their experts. So are ``followers``, other tensors with a row for each place (deviations and moments of gated
+        of their experts. So are ``followers``, other tensors with a row for each basis (deviations and moments of gated
         norms), and what ``optimizer`` remembers of them all. sigma stays: the median distance does not depend on M.
         kappa (None: by ``entropy``, as in ``fit_bases``) and coverage are refit. All is written in place; with
         several processes rank 0 decides and the others receive.

@@ -57,8 +57,9 @@ class GDUSettings(Settings):
     that see the raw input, a body with batch norm over samples) and the body is not a large one. ``norm_statistics``
     "basis": gated norms normalise by moments weighted by beta instead of by those of the whole batch. ``test_gates``
     "batch": predictions are gated by the mean of a batch of one domain instead of by each sample. ``train_gates``
-    "batch": so is training, by the mean of the rows of each pseudo-domain in a batch. Pseudo-domains are clusters of
-    the training rows in the view that gates see, as many as bases, and need no domain labels. ``num_bases``
+    "batch": training is gated by the mean of the rows of each pseudo-domain in a batch, and prediction by batch too.
+    Pseudo-domains are clusters of the training rows in the view that gates see, as many as bases, and need no domain
+    labels. ``num_bases``
     "adaptive" begins with one and finds their number in the first epochs, ``max_bases`` (12) at most; "auto" takes it
     from a Davies-Bouldin score before them.
 
@@ -190,7 +191,7 @@ class GDU(Method):
             gate_norms(backbone.body, units.max_bases, statistics=settings.norm_statistics)
         made = cls(backbone, units, problem.task, settings, norms=norms, test_gates=settings.test_gates)
         if why is not None and settings.gated_norm is None and mode == "end_to_end":
-            made._notes = (f"{why}: its gates act on the head alone",)
+            made._notes = (f"gates act on the head alone: {why}",)
         return made
 
     def predict_by(self, gates: Gates) -> None:
@@ -405,7 +406,7 @@ def _why_not_gated(backbone: Backbone, mode: Mode) -> str | None:
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules()):
         return f"the body has no batch norm ({type(backbone.body).__name__})"
     if not backbone.body.norms_by_sample:
-        return "the batch norms of the body are over atoms, and gates are of molecules"
+        return "its batch norms normalise over atoms, and gates are computed for molecules"
     if not backbone.sees_raw_input:
         return "the gates do not see the raw input, because of the setting gating"
     return None

@@ -20,18 +20,18 @@ class TrainingSettings(Settings):
     ``schedule`` "cosine" and "linear" take the learning rate to 0 over all epochs, so they take no patience: a
     training that stopped early would never anneal. "step" multiplies it by ``decay`` after every epoch, "plateau"
     after ``drop_after`` epochs without a better validation score. Before, it rises from 0 over ``warmup`` epochs.
-    ``accumulate`` cuts a batch into so many parts whose gradients are added up: less memory for the same update
-    (penalties, and means over known labels, are then of each part). ``checkpoint_activations`` computes those of a
-    large body twice rather than keep them. ``augment`` mirrors images ("flips"), turns them by right angles too
+    ``accumulate`` splits a batch into this number of parts, whose gradients are added up: less memory for the same
+    update (penalties, and means over known labels, are then of each part). ``checkpoint_activations`` computes those of
+    a large body twice rather than keep them. ``augment`` mirrors images ("flips"), turns them by right angles too
     ("turns"), or crops and mirrors them and changes brightness and contrast ("photos"). ``weight_decay`` is for all
     weights. Switches that go with every method: ``ema`` is the decay of a moving average of the weights, ``swad``
     averages them over the flat valley of the validation loss, which is evaluated ``swad_segments`` times an epoch,
-    ``mixstyle`` mixes styles in a batch with this probability, ``fourier_mix`` mixes the amplitude spectra of images
-    with this probability each, ``consistency`` is the weight of a loss that makes predictions agree on images as they
-    are and mixed. ``sampling`` "auto" is what the method asks for. A batch of "groups" has ``groups_per_batch``
-    domains, more where they are too small to fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what
-    stands for the domains in training: metadata columns, ``domain``, ``class``; nothing: the domains. With
-    ``plateau_on`` "loss", the schedule "plateau" waits for a lower validation loss instead of a better score.
+    ``mixstyle`` is the probability of mixing styles in a batch, ``fourier_mix`` that of mixing the amplitude spectrum
+    of an image with another's, ``consistency`` the weight of a loss between predictions on plain and mixed images.
+    ``sampling`` "auto" is what the method asks for. A batch of "groups" has ``groups_per_batch`` domains, more where
+    they are too small to fill it, unless ``repeat_rows`` allows rows twice. ``group_by`` names what stands for the
+    domains in training: metadata columns, ``domain``, ``class``; nothing: the domains. With ``plateau_on`` "loss", the
+    schedule "plateau" waits for a lower validation loss instead of a better score.
     """
 
     epochs: int = Field(default=30, ge=1)
@@ -73,8 +73,8 @@ class TrainingSettings(Settings):
             )
         if self.consistency is not None and self.fourier_mix is None:
             raise ValueError(
-                f"consistency {self.consistency:g} compares images as they are with mixed ones, and nothing mixes "
-                "them; set fourier_mix too, 0.9 say"
+                f"consistency {self.consistency:g} compares plain with mixed images, and no images are mixed; set "
+                "fourier_mix as well, for example 0.9"
             )
         if self.warmup >= self.epochs and self.warmup > 0:
             raise ValueError(f"warmup of {self.warmup:g} epochs leaves none of {self.epochs}; choose fewer")
