@@ -12,8 +12,8 @@ for one confirmation, ``run digits5-confirm``, whose lists (``results/choose/con
 ``decide`` reads all run lists. A part is the difference between a variant with it and one without it, for the same data
 set, held-out domain and seed. Seeds are averaged; the units are the folds (a held-out domain, or a fold of domains) of
 all data sets. A part is on if its mean over all folds is positive and the 90 % interval of that mean (folds as random
-draws) stays above -0.5 points, and no decision is made on fewer than three data sets. Two other intervals are shown
-beside it: of the same mean with folds clustered by data set, and with data sets as random draws.
+draws) stays above -0.5 points, and no decision is made on fewer than three data sets. ``results/choose_parts.csv``
+has two other intervals: of the same mean with folds clustered by data set, and with data sets as random draws.
 """
 
 from __future__ import annotations

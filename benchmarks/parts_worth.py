@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gated_domains.evaluation.metrics import METRICS
 from gated_domains.evaluation.statistics import (
     MIN_DATASETS,
     Effect,
@@ -164,7 +165,7 @@ def _text(effect: Effect) -> str:
 
 
 def _points(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}"  # -0.0 is +0.0
+    return METRICS["accuracy"].shown_difference(value / 100)
 
 
 def forest(findings: Sequence[Finding]) -> Chart:

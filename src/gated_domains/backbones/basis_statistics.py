@@ -2,8 +2,8 @@
 
 With the mean ``m_i`` and the mean square ``q_i`` of sample i over space, and its weights ``w_i`` on the simplex::
 
-    mu_j   = (sum_i w_ij m_i + k mean_i(m_i)) / (sum_i w_ij + k)        mean of basis j
-    s_j    = (sum_i w_ij q_i + k mean_i(q_i)) / (sum_i w_ij + k)        mean square of basis j
+    mu_j   = (sum_i w_ij m_i + k m) / (sum_i w_ij + k)                  mean of basis j (m, q: means over the batch)
+    s_j    = (sum_i w_ij q_i + k q) / (sum_i w_ij + k)                  mean square of basis j
     mean_i = sum_j w_ij mu_j,    var_i = sum_j w_ij s_j - mean_i^2      of sample i
     y_i    = scale_i (x_i - mean_i) / sqrt(var_i + eps) + shift_i
 
@@ -28,7 +28,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
 PSEUDO_SAMPLES = 16
-"""k: as how many samples the moments of the whole batch count in those of each basis."""
+"""k: the moments of the batch are added to those of each basis with the weight of this many samples."""
 LEAST_WEIGHT = 0.01
 """If weights of a sample sum to less, the rest is spread evenly: far from all bases projection gates are noise."""
 

@@ -86,7 +86,6 @@ class GatedNorm(nn.Module):
         if statistics == "basis":
             norm._buffers.update({name: _repeated(buffer, num_bases) for name, buffer in norm._buffers.items()})
         self.normalise = norm
-        self.pools_processes = True  # in training, moments by basis; False where all processes have the same batch
         self.train(norm.training)
         self.mixture: Tensor | None = None
         self.weights: BasisWeights | None = None
@@ -130,7 +129,7 @@ class GatedNorm(nn.Module):
         if not norm.training and norm.running_mean is not None:
             running = {"running_mean": norm.running_mean, "running_var": cast(Tensor, norm.running_var)}
             return normalise_by_running(x, scale, shift, weights, **running, eps=norm.eps)
-        group = process_group(norm) if norm.training and self.pools_processes else None
+        group = process_group(norm) if norm.training else None
         pooling = gates.pooling(x, group)
         count = pooling.rows * x.shape[2:].numel()
         if isinstance(count, int) and count == 1:

@@ -158,7 +158,7 @@ def _check_digits(weights: Weights) -> None:
     if expected is not None and not (found := weights.sha256()).startswith(expected):
         raise DataError(
             f"{weights.path}: its SHA-256 is {found} and should {'be' if len(expected) == 64 else 'begin with'} "
-            f"{expected}; the file is incomplete or another one: delete it and download it again"
+            f"{expected}; the file is incomplete or not the one that its name says; download it again"
         )
 
 

@@ -59,9 +59,8 @@ class GDUSettings(Settings):
     "batch": predictions are gated by the mean of a batch of one domain instead of by each sample. ``train_gates``
     "batch": training is gated by the mean of the rows of each pseudo-domain in a batch, and prediction by batch too.
     Pseudo-domains are clusters of the training rows in the view that gates see, as many as bases, and need no domain
-    labels. ``num_bases``
-    "adaptive" begins with one and finds their number in the first epochs, ``max_bases`` (12) at most; "auto" takes it
-    from a Davies-Bouldin score before them.
+    labels. ``num_bases`` "adaptive" begins with one and finds their number in the first epochs, ``max_bases`` (12) at
+    most; "auto" takes it from a Davies-Bouldin score before them.
 
     ``gates`` "constant" trains and predicts with beta fixed at its mean over the training data: the control for any
     claim about gating. ``lambda_dev`` weighs the ridge penalty on the deviations from the shared expert and of gated
@@ -406,7 +405,7 @@ def _why_not_gated(backbone: Backbone, mode: Mode) -> str | None:
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules()):
         return f"the body has no batch norm ({type(backbone.body).__name__})"
     if not backbone.body.norms_by_sample:
-        return "its batch norms normalise over atoms, and gates are computed for molecules"
+        return "the batch norms of the body normalise over atoms, and gates are computed for molecules"
     if not backbone.sees_raw_input:
         return "the gates do not see the raw input, because of the setting gating"
     return None

@@ -40,7 +40,7 @@ from gated_domains.training.ema import EMA
 from gated_domains.training.engine import WrappedObjective, as_computed
 from gated_domains.training.fourier import FourierMix
 from gated_domains.training.graphs import GraphedStep, Step
-from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, looks
+from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, looked_at, looks
 from gated_domains.training.mixing import Mixing, start_mixing
 from gated_domains.training.norms import moving_norms, renew_norms, unmoved_norms
 from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
@@ -201,6 +201,9 @@ class Training:
     def _renew_norms(self) -> None:
         """Recompute the running statistics of batch norms, then what gates take from the data."""
         renew_norms(self.method, self._training_inputs, around=self.fabric.autocast)
+        for norm in moving_norms(self.method):
+            for statistics in (norm.running_mean, norm.running_var):
+                cast(Tensor, statistics).copy_(from_all(self.fabric, cast(Tensor, statistics)).mean(0))
         from_first(self.fabric, self.method.buffers())
         self.method.renew(self._looks, epoch=self.place.epoch, optimizer=None)
 
@@ -448,13 +451,18 @@ class Training:
         return (as_computed(inputs, self.fabric) for inputs in looks(self.material, self.seed, large=self.large))
 
     def _training_inputs(self) -> Iterator[Tensor]:
-        """Inputs as training sees them: augmented, mixed, and in batches of its size, to which moments by basis shrink.
+        """Random training inputs for norm statistics, augmented and Fourier-mixed as in training.
 
-        The random state of the training does not advance.
+        Batches have the size of training, as moments by basis are shrunk towards those of their batch, and are shared
+        by all processes. Sampling by domain and MixStyle are not repeated. The random state of the training does not
+        advance.
         """
-        settings, generator = self.settings, torch.Generator(self.device).manual_seed(self.seed)
-        rows = max(2, -(-settings.batch_size // settings.accumulate))  # one row alone has no variance
-        for inputs in looks(self.material, self.seed, large=self.large, batch_size=rows):
+        settings, rank, world = self.settings, self.fabric.global_rank, self.fabric.world_size
+        rows = looked_at(self.material, self.seed, large=self.large)
+        size = min(len(rows), max(2 * world, -(-settings.batch_size // settings.accumulate)))  # one row has no variance
+        batches = InOrder(rows[: len(rows) // size * size], size)
+        generator = torch.Generator(self.device).manual_seed(self.seed + rank)
+        for inputs in self.material.samples.input_batches(Shared(batches, rank, world)):
             plain = self._augmented(as_computed(inputs, self.fabric), generator)
             mixed = plain if self.fourier is None else self.fourier.mix(plain, generator)
             yield mixed if self.consistency is None else torch.cat([plain, mixed])

@@ -32,15 +32,16 @@ class Material:
     validation: Rows
 
 
-def looks(material: Material, seed: int, *, large: bool = False, batch_size: int | None = None) -> Iterator[Tensor]:
-    """Training inputs for a method to look at: all, or as many as are enough, in random order.
+def looks(material: Material, seed: int, *, large: bool = False) -> Iterator[Tensor]:
+    """Training inputs for a method to look at: all, or as many as are enough, in random order."""
+    rows = looked_at(material, seed, large=large)
+    return material.samples.input_batches(InOrder(rows, LARGE_BATCH if large else LOOK_BATCH))
 
-    ``batch_size`` None: batches as large as is efficient.
-    """
-    most, batch = (LARGE_LOOKED_AT, LARGE_BATCH) if large else (LOOKED_AT, LOOK_BATCH)
-    order = Shuffled(material.train, batch, seed=seed, drop_last=False)
-    rows = np.concatenate(list(order.batches(0)))[:most]
-    return material.samples.input_batches(InOrder(rows, batch_size or batch))
+
+def looked_at(material: Material, seed: int, *, large: bool = False) -> Rows:
+    """The rows of these inputs."""
+    order = Shuffled(material.train, LOOK_BATCH, seed=seed, drop_last=False)
+    return np.concatenate(list(order.batches(0)))[: LARGE_LOOKED_AT if large else LOOKED_AT]
 
 
 def has_large_body(method: nn.Module) -> bool:

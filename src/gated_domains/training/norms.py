@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gated_domains.backbones.finding import evaluating
-from gated_domains.backbones.gated_norm import GatedNorm
 from gated_domains.methods.method import Looks, Method
 
 
@@ -20,13 +19,11 @@ def renew_norms(
 ) -> None:
     """Running statistics of the norms that training moves become the mean over batches of training inputs.
 
-    With several processes every one of them has the same batches, so nothing is pooled over processes.
     Nothing else is in train mode, so nothing is dropped out; the batches of a frozen body are left as they are.
     ``around`` is entered for every batch, for the precision of the training.
     """
     with evaluating(method):
         norms = moving_norms(method)
-        gated = [module for module in method.modules() if isinstance(module, GatedNorm)]
         method.eval()
         method.training = True  # itself alone: one that adapts to batches it predicts would take nothing up
         before = {norm: norm.momentum for norm in norms}
@@ -35,8 +32,6 @@ def renew_norms(
                 norm.reset_running_stats()
                 norm.momentum = None  # the mean over all batches, one like the other
                 norm.train()
-            for gates in gated:
-                gates.pools_processes = False
             first = None
             for inputs in looks() if norms else ():
                 first = first or len(inputs)
@@ -46,8 +41,6 @@ def renew_norms(
         finally:
             for norm, momentum in before.items():
                 norm.momentum = momentum
-            for gates in gated:
-                gates.pools_processes = True
 
 
 def moving_norms(model: nn.Module) -> list[_BatchNorm]:
