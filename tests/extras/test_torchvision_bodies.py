@@ -232,7 +232,7 @@ def test_weights_in_the_usual_cache_are_found_named_and_fingerprinted(tmp_path, 
 
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, monkeypatch):
     put_into_cache("resnet18", theirs("resnet18"), tmp_path, monkeypatch, digits="deadbeef")
-    with pytest.raises(DataError, match=r"SHA-256 begins with \w{8}, and with deadbeef .*download it again"):
+    with pytest.raises(DataError, match=r"SHA-256 is \w{64} and should begin with deadbeef; .*download it again"):
         make_body("resnet18", (3, 64, 64))
 
 
