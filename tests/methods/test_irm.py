@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -91,6 +92,23 @@ def test_domains_of_one_row_each_have_a_risk_and_no_penalty():
     found = values(method.objective(batch))
     assert found["irm"] == 0
     assert found["task"] == pytest.approx(slow_terms(method, batch)[0], rel=1e-9)
+
+
+def test_two_views_of_a_sample_count_as_one_row():
+    """Their slopes are not independent, so a pair of them would bring the square of a mean back."""
+    method, batch = linear(anneal_epochs=0, weight=1.0)
+    shifted = batch.inputs + 0.1 * torch.randn_like(batch.inputs)
+    losses, slopes = zip(
+        *(method.with_slopes(method.logits(view), batch.targets) for view in (batch.inputs, shifted)), strict=True
+    )
+    twice = batch.select(torch.arange(2 * len(batch)) // 2)
+    soft = method.task.read(method.logits(twice.inputs)).detach()
+    views = torch.stack([batch.inputs, shifted], 1).flatten(0, 1)
+    found = values(method.objective(replace(twice, inputs=views, soft_targets=soft, soft_weight=torch.tensor(0.0))))
+    domains = batch.domains.tolist()
+    risks = oracles.domain_risks((sum(losses) / 2).tolist(), domains)
+    assert found["task"] == pytest.approx(math.fsum(risks.values()) / len(risks), rel=1e-9)
+    assert found["irm"] == pytest.approx(oracles.irm_penalty((sum(slopes) / 2).tolist(), domains), rel=1e-9)
 
 
 @pytest.mark.parametrize("regression", [False, True], ids=["classes", "numbers"])

@@ -56,11 +56,11 @@ class DomainBatch:
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> DomainBatch:
         """The batch on another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> DomainBatch:
         """The batch in memory that a GPU reads by itself."""
-        return self._each(lambda tensor: tensor.pin_memory())
+        return self.each(lambda tensor: tensor.pin_memory())
 
     def without_domains(self) -> DomainBatch:
         """The batch as it is where nobody knows the domains."""
@@ -75,9 +75,9 @@ class DomainBatch:
         mine = (self.domains == domain for domain in self.domains.unique())
         return [replace(self.select(own), blocks=1) for own in mine]
 
-    def select(self, rows: Shaped[Tensor, " rows"]) -> DomainBatch:
-        """The rows at these indices, or where a mask is true."""
-        return self._each(lambda tensor: tensor[rows])
+    def select(self, rows: Shaped[Tensor, " rows"] | slice) -> DomainBatch:
+        """The rows at these indices, or where a mask is true; a slice copies nothing."""
+        return self.each(lambda tensor: tensor[rows])
 
     def split(self, count: int, *, blocks: int | None = None) -> list[DomainBatch]:
         """Split into ``count`` parts of nearly equal size; ``blocks`` is the number of blocks in each part."""
@@ -98,9 +98,10 @@ class DomainBatch:
 
     def _between(self, edges: Sequence[int], blocks: int | None) -> list[DomainBatch]:
         spans = [slice(start, end) for start, end in pairwise(edges) if end > start]
-        return [replace(self._each(itemgetter(span)), blocks=blocks) for span in spans]
+        return [replace(self.each(itemgetter(span)), blocks=blocks) for span in spans]
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> DomainBatch:
+    def each(self, change: Callable[[Tensor], Tensor]) -> DomainBatch:
+        """The batch with every tensor that has a row for each sample changed."""
         domains = None if self.domains is None else change(self.domains)
         soft = None if self.soft_targets is None else change(self.soft_targets)
         return replace(

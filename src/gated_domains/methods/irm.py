@@ -36,7 +36,8 @@ class IRM(AcrossDomains):
     loss in range when it jumps. With s_i the slope of one row's loss, the square of the domain's slope is estimated by
     ``mean_{i != j} s_i s_j`` over its rows in the batch: right on average, unlike the square of their mean, and what
     the product of the slopes of two halves is on average over all ways to halve. It can be below 0. A domain with one
-    row has no such pair and is left out of the penalty.
+    row has no such pair and is left out of the penalty. With ``consistency`` s_i is the mean over the two views of an
+    image.
 
     M. Arjovsky, L. Bottou, I. Gulrajani and D. Lopez-Paz (2019), "Invariant risk minimization", there IRMv1. The state
     of an optimiser is kept when lambda jumps; some start it anew.
@@ -59,7 +60,11 @@ class IRM(AcrossDomains):
     def objective(self, batch: DomainBatch) -> Terms:
         out = self.logits(batch.inputs)
         losses, slopes = self.with_slopes(out, batch.targets)
-        found = domain_means(torch.stack([losses, slopes, slopes.square()], 1), *told_apart(batch, len(self.rows)))
+        by_row, rows = torch.stack([losses, slopes], 1), batch
+        if batch.soft_targets is not None:  # two views of a sample are not independent: their mean counts as one row
+            by_row, rows = by_row.unflatten(0, (-1, 2)).mean(1), batch.select(slice(0, None, 2))
+        by_row = torch.cat([by_row, by_row[:, 1:].square()], 1)
+        found = domain_means(by_row, *told_apart(rows, len(self.rows)))
         risks, slope, square = found.means.unbind(1)
         # sum_{i != j} s_i s_j = (sum s)^2 - sum s^2, and there are n (n - 1) pairs.
         squares = (found.counts * slope.square() - square) / (found.counts - 1).clamp_min(1)

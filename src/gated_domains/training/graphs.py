@@ -72,8 +72,7 @@ class GraphedStep:
         return self.aside
 
     def _recorded(self, batch: DomainBatch) -> bool:
-        domains = None if batch.domains is None else batch.domains.clone()
-        self.batch = DomainBatch(batch.inputs.clone(), batch.targets.clone(), domains, batch.blocks)
+        self.batch = batch.each(torch.clone)
         self.graph = record(self._noted, stream=self._stream(), what="the step")
         self.failed = self.graph is None
         return not self.failed
