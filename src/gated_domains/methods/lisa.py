@@ -91,7 +91,8 @@ class LISA(AcrossDomains):
         if batch.soft_targets is None:
             return terms
         # A teacher predicts samples as they are, so those are what its predictions are compared with.
-        return {**terms, **self.consistency(self.logits(batch.inputs), batch)}
+        plain = self.of_features(features) if chosen.mix == "features" else self.logits(batch.inputs)
+        return {**terms, **self.consistency(plain, batch)}
 
     def per_rank(self) -> list[str]:
         return [*super().per_rank(), "partners that samples are mixed with"]
