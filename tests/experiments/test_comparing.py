@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,24 +152,44 @@ def test_there_must_be_a_seed(tmp_path):
         planned(runner(vectors(), tmp_path), methods_written("erm"), 0)
 
 
-def default_labels(data: DomainDataset, **training: object) -> tuple[list[str], dict[str, str]]:
-    able, unable = default_methods(data, TrainingSettings(**training))
+def default_labels(
+    data: DomainDataset, folder: Path, *, frame: Frame = FRAME, **training: object
+) -> tuple[list[str], dict[str, str]]:
+    maker = runner(data, folder)
+    asked = frame.model_copy(update={"body": "auto", "training": TrainingSettings(**training)})
+    able, unable = default_methods(maker, hold_outs(data, "north"), frame=asked)
     return [choice.label for choice in able], unable
 
 
-def test_by_default_images_are_also_mixed_and_get_the_recommended_recipe():
+def test_by_default_images_are_also_mixed_and_get_the_recommended_recipe(tmp_path):
     mixed = "ERM + EMA 0.995 + Fourier"
-    assert default_labels(vectors()) == (["GDU", "ERM", "retrained linear head"], {})
-    assert default_labels(images()) == (["recommended", "GDU", mixed, "ERM", "retrained linear head"], {})
+    assert default_labels(vectors(), tmp_path) == (["GDU", "ERM", "retrained linear head"], {})
+    assert default_labels(images(), tmp_path) == (["recommended", "GDU", mixed, "ERM", "retrained linear head"], {})
 
 
-def test_defaults_give_way_to_the_options_for_all_methods():
-    labels, unable = default_labels(images(), swad=True)
+def test_defaults_give_way_to_the_options_for_all_methods(tmp_path):
+    labels, unable = default_labels(images(), tmp_path, swad=True)
     assert labels == ["GDU", "ERM", "retrained linear head"]
     assert list(unable) == ["ERM + EMA 0.995 + Fourier", "recommended"]
     assert "swad and ema are two averages" in unable["recommended"]
-    labels, _ = default_labels(images(), ema=0.995, fourier_mix=0.9)
+    labels, _ = default_labels(images(), tmp_path, ema=0.995, fourier_mix=0.9)
     assert labels == ["recommended", "GDU", "ERM", "retrained linear head"]
+
+
+def test_a_default_method_that_cannot_be_run_here_is_left_out_with_the_reason(tmp_path):
+    start = runner(images(), tmp_path).run(
+        Recipe(**{**dict(FRAME), "body": "small", "hold_out": "north"}, method=methods_written("erm")[0])
+    )
+    frame = FRAME.model_copy(update={"backbone": str(start.path)})
+    labels, unable = default_labels(images(), tmp_path, frame=frame, ema=0.995, fourier_mix=0.9)
+    assert labels == ["recommended", "GDU", "ERM"]
+    assert list(unable) == ["retrained linear head"]
+    assert "set it for the run that trains the network" in unable["retrained linear head"]
+
+
+def test_where_no_default_method_can_be_run_the_reason_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"fourier_mix 0\.9 mixes the spectra of images, and these are"):
+        default_labels(vectors(), tmp_path, fourier_mix=0.9)
 
 
 def test_all_methods_give_way_to_the_options_for_all_methods(tmp_path):

@@ -200,10 +200,9 @@ def _compare(
     unable: dict[str, str] = {}
     if named is not None:
         chosen = named
-    elif methods is None:
-        chosen, unable = default_methods(dataset, frame.training)
     else:
-        chosen, unable = every_method(runner, splits, frame=frame)
+        choosing = default_methods if methods is None else every_method
+        chosen, unable = choosing(runner, splits, frame=frame)
     recipes = plan(runner, splits, chosen, seeds, frame=frame)
     todo, there = runner.to_train(recipes)
     official = splits[0].key == OFFICIAL

@@ -12,7 +12,6 @@ from gated_domains.experiments.recipe import MAPS, Frame, MethodChoice, Recipe, 
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
 from gated_domains.reports.results import RunResult
-from gated_domains.training.settings import TrainingSettings
 
 BASELINE = "erm"
 SMALL_ROWS = 5_000
@@ -29,28 +28,48 @@ def default_seeds(dataset: DomainDataset) -> int:
     return _MANY_SEEDS if short else _FEW_SEEDS
 
 
-def default_methods(dataset: DomainDataset, training: TrainingSettings) -> tuple[list[MethodChoice], dict[str, str]]:
+def default_methods(
+    runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
+) -> tuple[list[MethodChoice], dict[str, str]]:
     """GDU, plain training and a linear head; on images also Fourier mixing alone, and the recommended recipe.
 
     Methods that the options for all methods contradict are left out, with the reason, and so are duplicates.
     """
-    written = f"recommended,gdu,{MIXED_ERM},erm,linear" if dataset.inputs.kind in MAPS else "gdu,erm,linear"
+    images = runner.dataset.inputs.kind in MAPS
+    written = f"recommended,gdu,{MIXED_ERM},erm,linear" if images else "gdu,erm,linear"
     plainest_first = methods_written(written)[::-1]  # of duplicates the plainest is kept
-    able, unable = _distinct(plainest_first, training)
+    able, unable = _usable(plainest_first, runner, splits, frame)
     return able[::-1], unable
 
 
-def _distinct(choices: Sequence[MethodChoice], training: TrainingSettings) -> tuple[list[MethodChoice], dict[str, str]]:
-    """Methods without duplicates under the options for all, and by label why others contradict these options."""
+def every_method(
+    runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
+) -> tuple[list[MethodChoice], dict[str, str]]:
+    """All methods, and the switches on ERM and GDU, without duplicates; of those that cannot be run here, why."""
+    switched = methods_written(_SWITCHED)
+    if runner.dataset.inputs.kind in MAPS:
+        switched += methods_written(f"{MIXED_ERM},recommended")
+    return _usable([*(choose_method(name) for name in METHODS), *switched], runner, splits, frame)
+
+
+def _usable(
+    choices: Sequence[MethodChoice], runner: Runner, splits: Sequence[HoldOut], frame: Frame
+) -> tuple[list[MethodChoice], dict[str, str]]:
+    """Methods that can be run here, without duplicates under the options for all; by label why others cannot."""
     able: dict[str, MethodChoice] = {}
-    unable = {}
+    unable: dict[str, str] = {}
     for choice in choices:
         try:
-            key = repr((choice.name, choice.mode, choice.settings, choice.trained(training)))
+            key = repr((choice.name, choice.mode, choice.settings, choice.trained(frame.training)))
+            for split in () if key in able else splits:
+                runner.check(_recipe(runner, split, choice, 0, frame))
         except DataError as error:
-            unable[choice.label] = f"{choice.label}: {error}"
+            why = str(error)
+            unable[choice.label] = why if why.startswith(choice.kind.label) else f"{choice.label}: {why}"
         else:
             able.setdefault(key, choice)
+    if not able:
+        raise DataError(next(iter(unable.values())))
     return list(able.values()), unable
 
 
@@ -92,26 +111,6 @@ def _refuse_repeated(recipes: Sequence[Recipe], methods: Sequence[MethodChoice])
                 "methods; leave one of them out, or put the options into brackets"
             )
         known[recipe.label] = method
-
-
-def every_method(
-    runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
-) -> tuple[list[MethodChoice], dict[str, str]]:
-    """All methods, and the switches on ERM and GDU, without duplicates; of those that cannot be run here, why."""
-    switched = methods_written(_SWITCHED)
-    if runner.dataset.inputs.kind in MAPS:
-        switched += methods_written(f"{MIXED_ERM},recommended")
-    able = []
-    distinct, unable = _distinct([*(choose_method(name) for name in METHODS), *switched], frame.training)
-    for choice in distinct:
-        try:
-            for split in splits:
-                runner.check(_recipe(runner, split, choice, 0, frame))
-        except DataError as error:
-            unable[choice.label] = str(error)
-        else:
-            able.append(choice)
-    return able, unable
 
 
 def _recipe(runner: Runner, split: HoldOut, method: MethodChoice, seed: int, frame: Frame) -> Recipe:
