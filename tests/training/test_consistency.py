@@ -67,12 +67,36 @@ def test_each_sample_is_there_twice_and_has_the_teachers_prediction_for_its_othe
 
 def test_the_teacher_moves_no_running_statistics_and_drops_nothing_out():
     run = started()
-    run.method.backbone.body.add_module("noise", torch.nn.Dropout(0.5))
-    run.method.train()
+    noise = torch.nn.Dropout(0.5)
+    run.method.backbone.body.register_forward_hook(lambda module, args, features: noise(features))
+    run.method.backbone.body.add_module("noise", noise)
+    plain = plain_batch(run)
+    mixed = run.fourier(plain)
     before = {name: buffer.clone() for name, buffer in run.method.named_buffers()}
-    both(run)
+    once, again = (run.consistency.both_views(plain, mixed).soft_targets for _ in range(2))
+    assert torch.equal(once, again)
     assert all(torch.equal(buffer, before[name]) for name, buffer in run.method.named_buffers())
-    assert run.method.backbone.body.noise.training
+    assert noise.training
+    assert not torch.equal(*(run.method.predict(plain.inputs).output for _ in range(2)))
+
+
+def test_a_teacher_of_its_own_is_the_average_of_the_weights_after_every_step():
+    class Averages:
+        def stepped(self, step, steps):
+            decay = min(TEACHER_DECAY, step / (9 + step))  # steps are counted from 1
+            for name, p in run.method.named_parameters():
+                averages[name] = decay * averages[name] + (1 - decay) * p.detach()
+
+        def epoch_ended(self, record): ...
+
+    run = training(build("erm", data().dataset), data(), epochs=2, watcher=Averages(), **MIXED)
+    start = {name: p.detach().clone() for name, p in run.method.named_parameters()}
+    averages = dict(start)
+    run.run()
+    assert run.teacher.count == run.place.step > 1
+    for name, average in run.teacher.averages.items():
+        torch.testing.assert_close(average, averages[name])
+    assert not all(torch.equal(average, start[name]) for name, average in run.teacher.averages.items())
 
 
 def test_no_gradient_reaches_the_teacher():

@@ -166,11 +166,12 @@ class Own(Method):
         return Prediction(output=self.backbone(inputs).softmax(-1))
 
 
-def test_images_are_mixed_for_a_method_with_any_network():
-    seen = []
+@pytest.mark.parametrize("parts", [1, 2])
+def test_images_are_mixed_for_a_method_with_any_network(parts):
+    seen, images = [], material(pictures(100), train=64, validation=30)
     for probability in (None, 1.0):
         method = Own()
-        training(method, material(pictures(100), train=64, validation=30), epochs=1, fourier_mix=probability).run()
+        training(method, images, epochs=1, fourier_mix=probability, accumulate=parts).run()
         seen.append(torch.cat(method.seen))
     assert seen[0].shape == seen[1].shape
     assert not torch.equal(*seen)

@@ -135,7 +135,9 @@ def test_killed_in_the_middle_it_ends_as_if_it_had_never_been_cut(name, mode, ki
         method = build(name, data(kind).dataset, mode=mode)
         torch.manual_seed(7)
         keeping = None if folder is None else Keeping(folder=folder, seconds=0.0)
-        return training(method, data(kind), epochs=2, keeping=keeping, watcher=watcher, **TOGETHER[switch])
+        # The last weights, as the best ones may be older than the interruption. Those of SWAD are an average.
+        rule = {} if switch == "swad" else {"rule": SELECTION_RULES["last"]}
+        return training(method, data(kind), epochs=2, keeping=keeping, watcher=watcher, **rule, **TOGETHER[switch])
 
     whole = attempt(None)
     whole.run()
