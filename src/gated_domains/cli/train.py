@@ -122,6 +122,7 @@ def _recipe(
         chosen = methods_written(method, option="--method")
         if len(chosen) != 1:
             raise DataError(f"--method names one method, got {method!r}; `compare` takes several")
+        chosen[0].refuse_contradiction(training)
         changes["method"] = chosen[0]
     changes = {name: value for name, value in changes.items() if value is not None}
     if hold_out is not None:

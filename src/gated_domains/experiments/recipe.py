@@ -147,6 +147,16 @@ class MethodChoice(Settings):
         fields = {**plain(training), **self.training}
         return parsed(TrainingSettings, fields, f"method {self.name}") if self.training else training
 
+    def refuse_contradiction(self, training: Mapping[str, Any]) -> None:
+        """Refuse options for a training of this method alone that differ from the settings it is written with."""
+        for name, value in training.items():
+            own = self.training.get(name, value)
+            if own != value:
+                raise DataError(
+                    f"{name} {value} is asked for, and {self.label} has {name} {own}; leave one of them out, or set it "
+                    f"in brackets, as in {self.label if self.label in PRESETS else self.name}[{name}={value}]"
+                )
+
 
 class Frame(Settings):
     """A run but for its method, whose settings are known only once its name is."""
