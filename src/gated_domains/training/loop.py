@@ -40,7 +40,7 @@ from gated_domains.training.ema import EMA
 from gated_domains.training.engine import WrappedObjective, as_computed
 from gated_domains.training.fourier import FourierMix
 from gated_domains.training.graphs import GraphedStep, Step
-from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, looked_at, looks
+from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, look_rows, looks
 from gated_domains.training.mixing import Mixing, start_mixing
 from gated_domains.training.norms import moving_norms, renew_norms, unmoved_norms
 from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
@@ -458,7 +458,7 @@ class Training:
         advance.
         """
         settings, rank, world = self.settings, self.fabric.global_rank, self.fabric.world_size
-        rows = looked_at(self.material, self.seed, large=self.large)
+        rows = look_rows(self.material, self.seed, large=self.large)
         size = min(len(rows), max(2 * world, -(-settings.batch_size // settings.accumulate)))  # one row has no variance
         batches = InOrder(rows[: len(rows) // size * size], size)
         generator = torch.Generator(self.device).manual_seed(self.seed + rank)

@@ -34,12 +34,12 @@ class Material:
 
 def looks(material: Material, seed: int, *, large: bool = False) -> Iterator[Tensor]:
     """Training inputs for a method to look at: all, or as many as are enough, in random order."""
-    rows = looked_at(material, seed, large=large)
+    rows = look_rows(material, seed, large=large)
     return material.samples.input_batches(InOrder(rows, LARGE_BATCH if large else LOOK_BATCH))
 
 
-def looked_at(material: Material, seed: int, *, large: bool = False) -> Rows:
-    """The rows of these inputs."""
+def look_rows(material: Material, seed: int, *, large: bool = False) -> Rows:
+    """Row numbers of the training inputs that ``looks`` yields."""
     order = Shuffled(material.train, LOOK_BATCH, seed=seed, drop_last=False)
     return np.concatenate(list(order.batches(0)))[: LARGE_LOOKED_AT if large else LOOKED_AT]
 
