@@ -43,7 +43,10 @@ from small_trainings import (
     weights,
 )
 
-FORMS = [("gdu[train_gates=batch]", "end_to_end", "images")]  # settings that make another method of one
+FORMS = [  # settings that make another method of one
+    ("gdu[train_gates=batch]", "end_to_end", "images"),
+    ("gdu[train_gates=batch]", "fine_tune", "vectors"),
+]
 CASES = [(name, mode, kind) for name in METHODS for mode in METHODS[name].modes for kind in DATASETS]
 CASES += FORMS
 TRAINED = [case for case in CASES if case[0] != "ensemble"]  # whose members are trained one by one

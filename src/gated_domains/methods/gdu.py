@@ -174,7 +174,7 @@ class GDU(Method):
             lambda_orth=settings.lambda_orth,
             lambda_dev=settings.lambda_dev,
         )
-        if settings.train_gates == "batch" and not backbone.sees_raw_input:
+        if settings.train_gates == "batch" and mode == "end_to_end" and not backbone.sees_raw_input:
             raise DataError(
                 f"train_gates=batch needs gates that see the raw input, and with gating={name} what they see moves in "
                 "training; leave gating out"
