@@ -229,8 +229,40 @@ def test_channels_last_stay_last_and_half_precision_is_near(dtype):
 
 def test_a_batch_of_one_value_a_channel_is_refused():
     norm = GatedNorm(nn.BatchNorm1d(4), BASES, statistics="basis")
-    with mixing(norm, torch.ones(1, BASES)), pytest.raises(ValueError, match="more than one value a channel"):
+    why = r"at least two values per channel in training, got 1 .*model\.eval"
+    with mixing(norm, torch.ones(1, BASES)), pytest.raises(ValueError, match=why):
         norm(torch.randn(1, 4))
+
+
+def test_moments_are_weighted_by_beta_where_the_mixture_is_another():
+    norm, (x, beta) = norm_by_basis().train(), batch(INPUTS["images"][1])
+    mixture = 0 * beta  # where coverage is 0, scale and shift are the shared ones
+    with mixing(norm, mixture, beta=beta):
+        ours = norm(x)
+    weights = slow_weights(beta, [True] * BASES)
+    torch.testing.assert_close(ours, slow_norm(x, mixture, weights, norm, *slow_pooled(x, weights)))
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_beta_of_another_batch_is_refused():
+    norm, (x, mixture) = norm_by_basis(), batch(INPUTS["images"][1])
+    with (
+        pytest.raises(ValueError, match="a row for each of the 6 rows of the mixture, or one for all of them, got 2"),
+        mixing(norm, mixture, beta=mixture[:2]),
+    ):
+        norm(x)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.float16, 1000.0), (torch.bfloat16, 100.0)], ids=str)
+def test_in_half_precision_variances_are_those_of_the_rounded_values(dtype, largest):
+    torch.manual_seed(0)
+    means = torch.tensor([0.0, 1.0, 10.0, largest])
+    x = (torch.randn(8, CHANNELS, 16, 16) + means.reshape(-1, 1, 1)).to(dtype)
+    norm = GatedNorm(nn.BatchNorm2d(CHANNELS, momentum=1.0), 1, statistics="basis").train()
+    with mixing(norm, torch.ones(8, 1)):
+        norm(x)
+    exact = x.double().transpose(0, 1).flatten(1).var(1)
+    torch.testing.assert_close(norm.normalise.running_var[0].double(), exact, rtol=0.02, atol=0.0)
 
 
 @pytest.mark.usefixtures("without_shape_checks")
@@ -260,7 +292,7 @@ def test_a_model_is_the_same_after_saving_and_loading():
         model(x)
         copied = copy.deepcopy(model)
     other.load_state_dict(model.state_dict())
-    assert copied[1].weights is None
+    assert copied[1].basis_weights is None
     for twin in (other, copied):
         with mixing(model.eval(), mixture), mixing(twin.eval(), mixture):
             assert torch.equal(model(x), twin(x))

@@ -405,10 +405,10 @@ def colour(x: torch.Tensor) -> torch.Tensor:
 SMALL = partial(GatedDomainUnits, num_bases=BASES, basis_size=4)
 
 
-def following(model: nn.Module | None = None) -> nn.Module:
+def following(model: nn.Module | None = None, **settings: str) -> nn.Module:
     torch.manual_seed(4)
     model = replace_head(model or ConvNet(), SMALL, gating=colour, example=images(4), verbose=False)
-    gate_norms(model)
+    gate_norms(model, **settings)
     fit_head(model, images())
     return model
 
@@ -437,6 +437,19 @@ def test_norms_mix_by_the_gates_that_the_head_has():
     torch.testing.assert_close(seen[0], outs[0].beta)
     assert seen[0].std(0).max() > 1e-3
     assert [norm.mixture for norm in norms_of(model)] == [None, None]
+
+
+def test_norms_pool_their_statistics_by_the_gates_that_the_head_has():
+    model, x, seen = following(statistics="basis"), images(7, seed=1), []
+    with torch.no_grad():
+        model_head(model).active[-1] = False
+    model.bn2.register_forward_pre_hook(lambda norm, _: seen.append(norm.basis_weights.weights))
+    with model_head(model).record() as outs:
+        model(x)
+    torch.testing.assert_close(seen[0], outs[0].beta)
+    assert seen[0].std(0).max() > 1e-3
+    assert seen[0][:, -1].tolist() == [0.0] * 7
+    assert [norm.basis_weights for norm in norms_of(model)] == [None, None]
 
 
 def test_training_reaches_deviations_and_bases_through_the_norms():

@@ -80,11 +80,13 @@ def test_every_gate_is_exported_by_sample_and_by_batch(gate, gates, tmp_path):
     assert_same_predictions(model, tmp_path / "model.onnx", made_exports.new_data(data))
 
 
-@pytest.mark.parametrize(("gate", "gates"), [("cosine", "batch"), ("projection", "sample")])
-def test_statistics_by_basis_are_exported(gate, gates, tmp_path):
+@pytest.mark.parametrize("statistics", ["basis", "batch"])
+def test_norm_statistics_are_exported(statistics, tmp_path):
     data = made_exports.images()
-    settings = {"gate": gate, "test_gates": gates}
-    model = made_exports.model(data, tmp_path / "runs", settings=settings)
+    model = made_exports.model(data, tmp_path / "runs", settings={"norm_statistics": statistics})
+    by_basis = [norm for norm in model.method.modules() if getattr(norm, "statistics", None) == "basis"]
+    assert bool(by_basis) == (statistics == "basis")
+    assert all(norm.normalise.running_mean.std(0).max() > 0 for norm in by_basis)
     export_model(model, tmp_path / "model.onnx")
     assert_same_predictions(model, tmp_path / "model.onnx", made_exports.new_data(data))
 

@@ -11,12 +11,13 @@ import torch
 import made_heads
 import made_runs
 from gated_domains import GDUClassifier
-from gated_domains.backbones.gated_norm import GatedNorm
+from gated_domains.backbones.gated_norm import GatedNorm, as_second_moments, running_moments
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.experiments.model import Model
 from gated_domains.export.exporting import export_model
 from gated_domains.layer.annealing import Adapted
+from gated_domains.layer.replicas import hand_on
 from gated_domains.training.outcome import Keeping
 from gated_domains.training.population import Population
 from small_trainings import Records, build, identical, material, pictures, training, weights
@@ -128,6 +129,17 @@ def test_moments_by_basis_of_gated_norms_are_handed_on():
         for place in places:
             torch.testing.assert_close(norm.running_mean[place], mean)
             torch.testing.assert_close(norm.running_var[place], variance, rtol=1e-5, atol=1e-5)
+
+
+def test_the_variance_of_joined_bases_counts_the_distance_of_their_means():
+    model = torch.nn.Sequential(GatedNorm(torch.nn.BatchNorm1d(1), 2, statistics="basis"))
+    mean, variance = running_moments(model)
+    mean.copy_(torch.tensor([[-1.0], [1.0]]))
+    with as_second_moments(model):
+        for moment in (mean, variance):
+            hand_on(moment, torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+    assert mean.flatten().tolist() == pytest.approx([0.0, 1.0])
+    assert variance.flatten().tolist() == pytest.approx([2.0, 1.0])  # of N(-1, 1) and N(1, 1) together: 1 + 1
 
 
 def _in_order(data: Any) -> Any:

@@ -112,6 +112,24 @@ def test_prepared_anew_it_looks_anew():
     assert torch.equal(method.units.coverage.q50, fresh.units.coverage.q50)
 
 
+def test_norms_pool_their_statistics_by_beta_and_spread_unfamiliar_rows_over_the_bases_in_use():
+    data = material(pictures())
+    method = prepared(data, gate="projection", coverage=True)
+    method.units.coverage.forward = torch.zeros_like  # so that the mixture is 0 everywhere
+    with torch.no_grad():
+        method.units.active[-1] = False
+    seen: list[torch.Tensor] = []
+    norm = next(part for part in method.modules() if isinstance(part, GatedNorm))
+    norm.register_forward_pre_hook(lambda norm, _: seen.append(norm.basis_weights.weights))
+    inputs = torch.cat(list(looks(data, 0)))[:8]
+    out = method.evaluate(torch.cat([inputs, 100 * inputs]))
+    used = out.beta.detach().clamp_min(0)
+    torch.testing.assert_close(seen[0][:8], used[:8] / used[:8].sum(1, keepdim=True))
+    assert used[:8].std(0).max() > 1e-3
+    assert used[8:].sum(1).max() < 0.01
+    torch.testing.assert_close(seen[0][8:], torch.tensor([[0.25] * 4 + [0.0]]).expand(8, -1), atol=1e-3, rtol=0.0)
+
+
 def test_coverage_is_renewed_at_each_epoch_and_fits_the_weights_that_are_kept():
     data = material(vectors())
     method = build("gdu", data.dataset, settings={"lambda_ols": 1.0})

@@ -240,8 +240,8 @@ def _moments(
 def _variance(x: Tensor, mean: Tensor) -> Tensor:
     """Of each sample over space, in the precision of its mean."""
     space = _space(x)
-    if x.is_cuda and x.dtype != mean.dtype:
-        # In half precision x itself limits how large means can be, and squares are summed without being stored.
+    if x.dtype == torch.bfloat16:
+        # It rounds x more coarsely than float32 rounds mean squares, which are summed here without being stored.
         squares = torch.linalg.vector_norm(x, 2, space, dtype=mean.dtype).square_().div_(_positions(x))
         return squares.addcmul_(mean, mean, value=-1).clamp_min_(0)
     return (x - _over_space(mean, x)).square_().mean(space)

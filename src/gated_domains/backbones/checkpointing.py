@@ -21,7 +21,7 @@ def checkpointed(part: nn.Module, x: Tensor) -> Tensor:
     """
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _again(part, [(norm.mixture, norm.weights) for norm in _gated(part)])
+        return nullcontext(), _again(part, [(norm.mixture, norm.basis_weights) for norm in _gated(part)])
 
     found: Tensor = checkpoint(part, x, use_reentrant=False, context_fn=contexts)
     return found
@@ -32,18 +32,18 @@ def _again(part: nn.Module, mixtures: list[tuple[Tensor | None, BasisWeights | N
     norms = [module for module in part.modules() if isinstance(module, _BatchNorm)]
     running = [dict(norm._buffers) for norm in norms]
     gated = _gated(part)
-    before = [(norm.mixture, norm.weights) for norm in gated]
+    before = [(norm.mixture, norm.basis_weights) for norm in gated]
     try:
         for norm in norms:  # copies take the batch up, and are thrown away
             norm._buffers.update({name: None if old is None else old.clone() for name, old in norm._buffers.items()})
         for gate, mixture in zip(gated, mixtures, strict=True):
-            gate.mixture, gate.weights = mixture
+            gate.mixture, gate.basis_weights = mixture
         yield
     finally:
         for norm, buffers in zip(norms, running, strict=True):
             norm._buffers.update(buffers)
         for gate, mixture in zip(gated, before, strict=True):
-            gate.mixture, gate.weights = mixture
+            gate.mixture, gate.basis_weights = mixture
 
 
 def _gated(part: nn.Module) -> list[GatedNorm]:

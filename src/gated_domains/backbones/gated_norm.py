@@ -53,7 +53,8 @@ class GatedNorm(nn.Module):
 
     With ``statistics="basis"`` xhat is normalised by moments that are pooled for each basis and mixed again for each
     sample, as described in ``basis_statistics``: running statistics then have a row for each basis, and several
-    processes share the moments of their batches. With one basis that is batch norm. After Batch Normalization
+    processes share the moments of their batches. With one basis that is batch norm. Second derivatives through a
+    training batch (a gradient penalty, ``torch.func.grad``) need ``statistics="batch"``. After Batch Normalization
     Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020).
 
     Parameters
@@ -88,7 +89,7 @@ class GatedNorm(nn.Module):
         self.normalise = norm
         self.train(norm.training)
         self.mixture: Tensor | None = None
-        self.weights: BasisWeights | None = None
+        self.basis_weights: BasisWeights | None = None
 
     def forward(self, x: Float[Tensor, "batch channels *positions"]) -> Float[Tensor, "batch channels *positions"]:
         if self.mixture is None:
@@ -115,9 +116,9 @@ class GatedNorm(nn.Module):
     def _normalise_by_basis(self, x: Tensor, mixture: Tensor) -> Tensor:
         # The batch norm itself is not called: it holds the settings and the running moments, so that code that resets,
         # loads or converts batch norms still finds them.
-        norm, gates = self.normalise, cast(BasisWeights, self.weights)
+        norm, by_basis = self.normalise, cast(BasisWeights, self.basis_weights)
         norm._check_input_dim(x)
-        weights, exact = gates.of(x), mixture.to(self.weight_deviations.dtype)
+        weights, exact = by_basis.of(x), mixture.to(self.weight_deviations.dtype)
         pairs = ((self.weight, self.weight_deviations, 1.0), (self.bias, self.bias_deviations, 0.0))
         scale, shift = (
             # One operator for the sum and the product: with dozens of norms, small operators are a share of the time.
@@ -130,10 +131,14 @@ class GatedNorm(nn.Module):
             running = {"running_mean": norm.running_mean, "running_var": cast(Tensor, norm.running_var)}
             return normalise_by_running(x, scale, shift, weights, **running, eps=norm.eps)
         group = process_group(norm) if norm.training else None
-        pooling = gates.pooling(x, group)
+        values = x.shape[0] * x.shape[2:].numel()
+        if group is None and isinstance(values, int) and values < 2:
+            raise ValueError(
+                f"batch norm needs at least two values per channel in training, got {values} (shape {tuple(x.shape)}): "
+                "train on batches of two rows or more, or call model.eval()"
+            )
+        pooling = by_basis.pooling(x, group)
         count = pooling.rows * x.shape[2:].numel()
-        if isinstance(count, int) and count == 1:
-            raise ValueError(f"batch norm needs more than one value a channel in training, got shape {tuple(x.shape)}")
         found, moments = normalise_by_batch(x, scale, shift, weights, pooling, eps=norm.eps, group=group)
         update_running(norm, moments, count)
         return found
@@ -149,7 +154,8 @@ class GatedNorm(nn.Module):
         super()._load_from_state_dict(state, prefix, *others)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "mixture": None, "weights": None}  # a copy made while a mixture is in force has none
+        # A copy that is made while a mixture is in force has none.
+        return {**self.__dict__, "mixture": None, "basis_weights": None}
 
     def extra_repr(self) -> str:
         return f"{self.num_bases} bases" + (", statistics by basis" if self.statistics == "basis" else "")
@@ -193,7 +199,7 @@ def mixing(
     and which bases are in use, by default all of them.
     """
     norms = _gated(model)
-    before = [(norm.mixture, norm.weights) for norm in norms]
+    before = [(norm.mixture, norm.basis_weights) for norm in norms]
     beta = mixture if beta is None else beta
     for norm in norms:
         _check_bases(norm, mixture, beta, active)
@@ -202,7 +208,7 @@ def mixing(
         yield
     finally:
         for norm, (old, weights) in zip(norms, before, strict=True):
-            norm.mixture, norm.weights = old, weights
+            norm.mixture, norm.basis_weights = old, weights
 
 
 def deviation_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -256,7 +262,7 @@ class _FollowsHead:
 
     def take_away(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         for norm in self.norms:
-            norm.mixture = norm.weights = None
+            norm.mixture = norm.basis_weights = None
 
 
 def _follow(model: nn.Module, head: _HeadOnRawInput) -> None:
@@ -295,7 +301,7 @@ def _give(norms: list[GatedNorm], mixture: Tensor, beta: Tensor, active: Tensor 
     by_basis = any(norm.statistics == "basis" for norm in norms)
     weights = BasisWeights(beta, active) if by_basis else None
     for norm in norms:
-        norm.mixture, norm.weights = mixture, weights
+        norm.mixture, norm.basis_weights = mixture, weights
 
 
 def _refuse_unless_any(model: nn.Module, places: list[tuple[nn.Module, str, _BatchNorm]]) -> None:
@@ -329,6 +335,12 @@ def _check_bases(norm: GatedNorm, mixture: Tensor, beta: Tensor, active: Tensor 
                 f"a {name} for norms with {norm.num_bases} bases has shape (rows, {norm.num_bases}), got "
                 f"{tuple(weights.shape)}: gate the norms with num_bases=units.max_bases"
             )
+    rows, weighed = mixture.shape[0], beta.shape[0]
+    if weighed != rows and 1 not in (weighed, rows):
+        raise ValueError(
+            f"beta must have a row for each of the {rows} rows of the mixture, or one for all of them, got {weighed}: "
+            "weigh the same batch"
+        )
     if active is not None and active.shape != (norm.num_bases,):
         raise ValueError(
             f"active must have shape ({norm.num_bases},), one flag for each basis, got {tuple(active.shape)}: pass "
