@@ -48,6 +48,7 @@ DIFFERENT = {
     "gdu with norms": ("--method", "gdu", "--body", "mlp"),
     "linear on norms": ("--method", "linear", "--body", "mlp"),
     "mixed": ("--method", "fish", "--body", "mlp", "--mixstyle", "0.5", "--swad"),
+    "gated by batch": ("--method", "gdu[train_gates=batch]", "--body", "identity"),
     "uneven": ("--method", "erm", "--body", "identity", "--batch-size", "9"),
 }
 OF_IMAGES = {  # no dropout, and moments by basis are pooled over processes
@@ -224,6 +225,12 @@ def test_that_images_are_mixed_within_the_share_of_a_process_is_noted(found):
     assert math.isfinite(run.metrics()[-1]["train"]["consistency"])
 
 
+def test_that_batches_of_pseudo_domains_are_within_the_share_of_a_process_is_noted(found):
+    (run,) = found.runs("gated by batch").values()
+    assert of_processes(run) == ["with 2 processes, gates of batches are per process"]
+    assert math.isfinite(run.metrics()[-1]["train"]["task"])
+
+
 def test_rows_that_cannot_be_shared_are_left_out_and_said_to_be(found):
     (run,) = found.runs("uneven").values()
     assert of_processes(run) == ["with 2 processes, 1 of the 9 rows of a batch cannot be shared: left out"]
@@ -234,7 +241,7 @@ def test_the_number_of_processes_is_kept_with_the_run(found):
     assert json.loads((run.path / "environment.json").read_text())["processes"] == 2
 
 
-@pytest.mark.parametrize("name", ["gdu with norms", "linear on norms", "mixed", "gdu"])
+@pytest.mark.parametrize("name", ["gdu with norms", "linear on norms", "mixed", "gdu", "gated by batch"])
 def test_predictions_of_both_processes_are_those_of_the_model_that_is_kept(found, name):
     """Running statistics differ from process to process; the ones that are kept must be the ones that predict."""
     dataset = load_data(found.data, Reading(target="sick", domain="site"))

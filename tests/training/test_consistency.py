@@ -99,6 +99,15 @@ def test_a_teacher_of_its_own_is_the_average_of_the_weights_after_every_step():
     assert not all(torch.equal(average, start[name]) for name, average in run.teacher.averages.items())
 
 
+@pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
+def test_a_teacher_has_the_bases_that_were_refitted():
+    run = training(build("gdu", data().dataset, settings={"num_bases": "adaptive"}), data(), epochs=2, **MIXED)
+    run.start()
+    run.begin_epoch()
+    assert run.method.units.active.sum() > 1
+    assert torch.equal(run.teacher.averages["units.bases"], run.method.units.bases)
+
+
 def test_no_gradient_reaches_the_teacher():
     run = started()
     run.consistency.begin_step(1_000, 10)
