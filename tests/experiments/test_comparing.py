@@ -188,7 +188,7 @@ def test_a_default_method_that_cannot_be_run_here_is_left_out_with_the_reason(tm
 
 
 def test_where_no_default_method_can_be_run_the_reason_is_an_error(tmp_path):
-    with pytest.raises(DataError, match=r"fourier_mix 0\.9 mixes the spectra of images, and these are"):
+    with pytest.raises(DataError, match=r"^fourier_mix 0\.9 mixes the spectra of images, and these are"):
         default_labels(vectors(), tmp_path, fourier_mix=0.9)
 
 

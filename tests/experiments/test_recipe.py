@@ -343,7 +343,7 @@ def test_a_preset_is_a_name_for_a_method_with_its_switches_and_settings():
     assert preset.label == "recommended"
     assert preset.name == "erm"
     preset.refuse_contradiction({"ema": 0.995, "rate": 0.1})
-    with pytest.raises(DataError, match=r"ema 0\.9 is asked for, and recommended has ema 0\.995.*recommended\[ema="):
+    with pytest.raises(DataError, match=r"ema 0\.9 is asked for, and recommended has ema 0\.995.*write ema=0\.9 in"):
         preset.refuse_contradiction({"ema": 0.9})
     (changed,) = methods_written("recommended[activation=tanh,fourier_mix=0.5]")
     assert changed.label == "ERM + EMA 0.995 + Fourier 0.5 + consistency [activation=tanh]"

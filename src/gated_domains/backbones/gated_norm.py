@@ -53,9 +53,9 @@ class GatedNorm(nn.Module):
 
     With ``statistics="basis"`` xhat is normalised by moments that are pooled for each basis and mixed again for each
     sample, as described in ``basis_statistics``: running statistics then have a row for each basis, and several
-    processes share the moments of their batches. With one basis that is batch norm. Second derivatives through a
-    training batch (a gradient penalty, ``torch.func.grad``) need ``statistics="batch"``. After Batch Normalization
-    Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020).
+    processes share the moments of their batches. With one basis that is batch norm. Gradient penalties (second
+    derivatives) and ``torch.func`` transforms through a training batch need ``statistics="batch"``. After Batch
+    Normalization Embeddings (Segu et al. 2020) and DSON (Seo et al., ECCV 2020).
 
     Parameters
     ----------

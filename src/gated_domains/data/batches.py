@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -96,10 +95,6 @@ class DomainBatch:
         longest = -(-len(self) // count)
         return self._between([*range(0, len(self), longest), len(self)], blocks)
 
-    def _between(self, edges: Sequence[int], blocks: int | None) -> list[DomainBatch]:
-        spans = [slice(start, end) for start, end in pairwise(edges) if end > start]
-        return [replace(self.each(itemgetter(span)), blocks=blocks) for span in spans]
-
     def each(self, change: Callable[[Tensor], Tensor]) -> DomainBatch:
         """The batch with every tensor that has a row for each sample changed."""
         domains = None if self.domains is None else change(self.domains)
@@ -107,6 +102,10 @@ class DomainBatch:
         return replace(
             self, inputs=change(self.inputs), targets=change(self.targets), domains=domains, soft_targets=soft
         )
+
+    def _between(self, edges: Sequence[int], blocks: int | None) -> list[DomainBatch]:
+        spans = [slice(start, end) for start, end in pairwise(edges) if end > start]
+        return [replace(self.select(span), blocks=blocks) for span in spans]
 
 
 def place(

@@ -33,7 +33,8 @@ def default_methods(
 ) -> tuple[list[MethodChoice], dict[str, str]]:
     """GDU, plain training and a linear head; on images also Fourier mixing alone, and the recommended recipe.
 
-    Methods that the options for all methods contradict are left out, with the reason, and so are duplicates.
+    Methods that cannot be run on the data, or with the options for all, are left out with the reason, and so are
+    duplicates.
     """
     images = runner.dataset.inputs.kind in MAPS
     written = f"recommended,gdu,{MIXED_ERM},erm,linear" if images else "gdu,erm,linear"
@@ -58,18 +59,20 @@ def _usable(
     """Methods that can be run here, without duplicates under the options for all; by label why others cannot."""
     able: dict[str, MethodChoice] = {}
     unable: dict[str, str] = {}
+    errors: list[DataError] = []
     for choice in choices:
         try:
             key = repr((choice.name, choice.mode, choice.settings, choice.trained(frame.training)))
             for split in () if key in able else splits:
                 runner.check(_recipe(runner, split, choice, 0, frame))
         except DataError as error:
+            errors.append(error)
             why = str(error)
             unable[choice.label] = why if why.startswith(choice.kind.label) else f"{choice.label}: {why}"
         else:
             able.setdefault(key, choice)
     if not able:
-        raise DataError(next(iter(unable.values())))
+        raise errors[0]
     return list(able.values()), unable
 
 

@@ -153,8 +153,8 @@ class MethodChoice(Settings):
             own = self.training.get(name, value)
             if own != value:
                 raise DataError(
-                    f"{name} {value} is asked for, and {self.label} has {name} {own}; leave one of them out, or set it "
-                    f"in brackets, as in {self.label if self.label in PRESETS else self.name}[{name}={value}]"
+                    f"{name} {value} is asked for, and {self.label} has {name} {own}; leave the option out, or write "
+                    f"{name}={value} in the brackets of the method"
                 )
 
 
