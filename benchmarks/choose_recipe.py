@@ -7,7 +7,8 @@
 ``run`` holds each domain of one choosing set out in turn, trains the variants on the others, and writes one line per
 training to ``results/choose/SET_MACHINE.csv``, after every training: the same command resumes. Seeds can be shared by
 several processes, each with its own ``--machine``. SYN is removed from Digits-5 before anything is trained: it is kept
-for one confirmation, ``run digits5-confirm``, whose lists (``results/choose/confirm``) `recompute.py` makes a table of.
+for one confirmation, ``run digits5-confirm``. ``digits5-small`` and the sets that end in ``-demo`` choose nothing
+either: their lists are in ``results/choose/confirm``, and `recompute.py` makes tables of them.
 
 ``decide`` reads all run lists. A part is the difference between a variant with it and one without it, for the same data
 set, held-out domain and seed. Seeds are averaged; the units are the folds (a held-out domain, or a fold of domains) of
@@ -83,13 +84,15 @@ CONFIRMED = (
     *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
     *("gdu", BATCH_GDU, CONSTANT, GDU_MIX, BATCH_MIX, "recommended", GDU_CONSISTENT, "linear"),
 )
-"""The rows of the table with all five domains of Digits-5, SYN among them."""
+"""The rows of the tables that choose nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoosingSet:
     """How a data set is read, divided and trained on."""
 
+    what: str | None = None
+    """The data set, if its name is not that of the choosing set."""
     images: bool = False
     reading: Reading = field(default_factory=Reading)
     without: tuple[str, ...] = ()
@@ -104,6 +107,7 @@ class ChoosingSet:
 
 
 _DIGITS5 = {"epochs": 10, "batch_size": 512, "rate": 1e-3, "precision": "bf16"}
+_DEMO = {"epochs": 5, "rate": 2e-3}  # of `make demo`
 _PACS160 = {"epochs": 6, "batch_size": 96, "rate": 5e-4, "warmup": 1, "augment": "photos", "precision": "bf16"}
 SETS = {
     "digits5": ChoosingSet(images=True, without=("syn",), body="digits", training=_DIGITS5),
@@ -112,7 +116,10 @@ SETS = {
     "pacs-features": ChoosingSet(),
     "heart": ChoosingSet(reading=Reading(target="num", domain="hospital", positive=("1", "2", "3", "4"))),
     "sentiment": ChoosingSet(hold_out="folds:4"),  # 16 shops: 12 train, 4 are held out together
-    "digits5-confirm": ChoosingSet(images=True, body="digits", training=_DIGITS5, confirms=True),
+    "digits5-confirm": ChoosingSet(what="digits5", images=True, body="digits", training=_DIGITS5, confirms=True),
+    "digits5-small": ChoosingSet(images=True, training={"epochs": 14}, confirms=True),
+    "digits5-small-demo": ChoosingSet(what="digits5-small", images=True, training=_DEMO, confirms=True),
+    "digits-demo": ChoosingSet(what="digits", images=True, training=_DEMO, confirms=True),
 }
 BENCHMARKS = Path(__file__).parent
 LISTS = BENCHMARKS / "results" / "choose"
@@ -196,7 +203,7 @@ def variants_of(name: str) -> list[str]:
 def run(chosen: argparse.Namespace) -> None:
     """Train what the run list does not have yet."""
     name, settings = chosen.set, SETS[chosen.set]
-    what = chosen.data or name.removesuffix("-confirm")
+    what = chosen.data or settings.what or name
     variants = chosen.methods or variants_of(name)
     loading = partial(load, name, what, chosen.data_dir)
     dataset = loading()
@@ -281,8 +288,8 @@ def main() -> None:
     runs = commands.add_parser("run", help="train the variants on one choosing set")
     runs.set_defaults(work=run)
     runs.add_argument("set", choices=list(SETS))
-    runs.add_argument("data", nargs="?", help="file or folder; not needed for digits and digits5")
-    runs.add_argument("--data-dir", type=Path, help="folder that holds digits5/")
+    runs.add_argument("data", nargs="?", help="file or folder; not needed for digits, digits5 and digits5-small")
+    runs.add_argument("--data-dir", type=Path, help="folder that holds digits5/ or digits5-small/")
     runs.add_argument(
         "--methods", nargs="+", help="variants such as erm[ema=0.995]; by default all that the set allows"
     )

@@ -79,9 +79,10 @@ class Finding:
             interval = effect.interval(LEVEL)
             ends = (None, None) if interval is None else (interval.low, interval.high)
             numbers = {"points": effect.difference, "standard_error": effect.error, "low90": ends[0], "high90": ends[1]}
-            tau = self.pooled.tau if self.pooled is not None and name == "all data sets" else None
+            numbers["tau"] = self.pooled.tau if self.pooled is not None and name == "all data sets" else None
+            rounded = {key: None if value is None else round(value, 6) for key, value in numbers.items()}
             decision = self.decision if name == "all folds" else None
-            rows.append({**about, "dataset": name, **numbers, "n": effect.n, "tau": tau, "decision": decision})
+            rows.append({**about, "dataset": name, **rounded, "n": effect.n, "decision": decision})
         return rows
 
 

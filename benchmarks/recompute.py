@@ -40,6 +40,7 @@ METRIC = METRICS["accuracy"]
 AGAINST = {"on a new domain", "on these domains", "p", "p (Holm)", "verdict", "W/T/L", "sign-flip p"}
 OLDER = {"to ERM", "Wilcoxon p", "Wilcoxon p (Holm)", "bootstrap"}
 SUMMARY = ("mean", "worst", "n")
+_METHOD = re.compile(r"[^,\[\]]+(?:\[[^\]]*\])?")  # commas within brackets belong to a name
 _RUN_OF_SEARCH = re.compile(r"(?P<domain>\S+) without (?P<held_out>\S+) seed (?P<seed>\d+)")
 
 
@@ -196,7 +197,7 @@ def main() -> None:
                 print("", *lines, sep="\n")
             continue
         scores = read_run_list(path) if path.suffix == ".csv" else read_saved(path)
-        names = [chosen.baseline, *chosen.methods.split(",")] if chosen.methods else list(scores)
+        names = [chosen.baseline, *_METHOD.findall(chosen.methods)] if chosen.methods else list(scores)
         missing = [name for name in [chosen.baseline, *names] if name not in scores]
         if missing:
             parser.error(f"{path} has no runs of {', '.join(missing)}; it has {', '.join(scores)}")

@@ -134,9 +134,10 @@ def test_a_run_list_is_compared_on_a_new_domain_and_on_these_ones(script, tmp_pa
     lines = ["row,target,seed,accuracy"]
     for target, by_seed in gaps.items():
         for seed, gap in enumerate(by_seed):
-            lines += [f"plain,{target},{seed},0.5", f"gated,{target},{seed},{0.5 + gap}"]
+            lines += [f"plain,{target},{seed},0.5", f'"gated[a=1,b=2]",{target},{seed},{0.5 + gap}']
     (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
-    monkeypatch.setattr(sys, "argv", ["recompute.py", str(tmp_path / "runs.csv"), "--baseline", "plain"])
+    asked = ["--baseline", "plain", "--methods", "gated[a=1,b=2]"]
+    monkeypatch.setattr(sys, "argv", ["recompute.py", str(tmp_path / "runs.csv"), *asked])
     script("recompute.py")["main"]()
     gated = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| gated"))
     *_, new, p, these, p_these, verdict, record = [cell.strip() for cell in gated.strip("|").split("|")]
