@@ -82,7 +82,8 @@ STEPS = {
 """From plain training to the recommended recipe."""
 CONFIRMED = (
     *("erm", "erm[ema=0.995]", "erm[mixstyle=0.5,ema=0.995]", MIX),
-    *("gdu", BATCH_GDU, CONSTANT, GDU_MIX, BATCH_MIX, "recommended", GDU_CONSISTENT, "linear"),
+    *("gdu", BATCH_GDU, CONSTANT, GDU_MIX, BATCH_MIX, "recommended", "recommended[mixstyle=0.5]", GDU_CONSISTENT),
+    "linear",
 )
 """The rows of the tables that choose nothing."""
 
