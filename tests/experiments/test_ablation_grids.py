@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.hashing import run_hash
-from gated_domains.experiments.recipe import DataSettings, Recipe
+from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.ablations import setup
 from gated_domains.experiments.reproducing.ablations.grids import FIGURES, AblationJob, chosen_figures, counted, plan
-from gated_domains.experiments.together import stack_key
-from gated_domains.reports.ablations.setting import GATES, PAPER_ORTH, STRONG_ORTH, Setting
-from made_runs import vectors
+from gated_domains.reports.ablations.setting import GATES, PAPER_ORTH, STRONG_ORTH
 
 FULL = setup.full()
 FT, E2E = FULL.fineness.weights["FT"], FULL.fineness.weights["E2E"]
@@ -107,16 +104,6 @@ def test_all_trainings_are_counted_once_with_the_networks_that_heads_stand_on() 
     everything = counted(plan(FULL, list(FIGURES), range(1)))
     jobs = jobs_of(*FIGURES)
     assert everything.startswith(f"{len({run_hash(job.recipe.plain()) for job in jobs}):,} trainings")
-
-
-def test_heads_of_a_heat_map_are_trained_together_where_the_same_penalties_are_on() -> None:
-    small = replace(FULL, data=DataSettings(what="made in a test"), body="mlp", target="north")
-    kind = Setting(method="paper", gate="cosine", mode="FT", hold_out="north", lambda_orth=0.0)
-    cells = [replace(kind, lambda_ols=ols, lambda_l1=l1) for ols, l1 in ((0.001, 0.1), (0.1, 0.001), (0.1, 0.0))]
-    keys = [stack_key(small.recipe(cell, seed).but(backbone="somewhere"), vectors()) for seed, cell in enumerate(cells)]
-    assert keys[0] is not None
-    assert keys[0] == keys[1]
-    assert keys[0] != keys[2]
 
 
 def test_epochs_are_a_cap_and_quick_needs_no_data() -> None:

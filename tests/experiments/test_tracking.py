@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from gated_domains.cli import reproduce_digits
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import Executor, OneByOne, Workers
-from gated_domains.experiments.executors.side_by_side import SideBySide
 from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.reproducing import digits, running
 from gated_domains.experiments.run_folder import RunFolder
@@ -77,18 +76,14 @@ def grid() -> list[Any]:
 def executors(made: Any) -> dict[str, Executor]:
     return {
         "one by one": OneByOne(made),
-        "stacked": OneByOne(made, population=4),
-        "side by side": SideBySide(made, workers=2),
         "in processes": Workers(made, workers=2),
     }
 
 
-@pytest.mark.parametrize(
-    "way", ["one by one", "stacked", "side by side", pytest.param("in processes", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("way", ["one by one", pytest.param("in processes", marks=pytest.mark.slow)])
 def test_every_run_is_told_of_once_with_all_its_epochs_whoever_makes_it(noted, tmp_path: Path, way: str):
     made = runner(vectors(), tmp_path)
-    asked = [*grid(), *([recipe("linear", seed=5), recipe("linear", seed=6)] if way == "stacked" else [])]
+    asked = grid()
     with (
         Tracking(["noted"], tmp_path) as tracks,
         executors(made)[way] as executor,
@@ -97,7 +92,7 @@ def test_every_run_is_told_of_once_with_all_its_epochs_whoever_makes_it(noted, t
         executor.run(asked, watcher=watcher)
     there = sorted(path.parent.name for path in tmp_path.glob("*/result.json"))
     assert sorted(noted.finished) == there
-    assert len(there) == (8 if way == "stacked" else 4)  # the second member of the ensemble, and two bodies more
+    assert len(there) == 4  # the second member of the ensemble
     trained = [name for name in there if RunFolder(tmp_path / name).metrics()]
     assert all(noted.epochs[name] == list(range(EPOCHS)) for name in trained)
     assert noted.closed

@@ -200,7 +200,7 @@ def unavailable(name: str) -> str | None:
 
 
 def _compared(folder: Path, *arguments: object, processes: int = 1) -> Facts:
-    fixed = ("--population", "off", "--workers", processes, "--seeds", 1, "--no-report", "--out", folder)
+    fixed = ("--workers", processes, "--seeds", 1, "--no-report", "--out", folder)
     commands("compare", *arguments, *fixed)
     return {"runs": _runs(folder), "table": _table(folder / "table.csv")}
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from gated_domains.training.population import Population
 
 from fused_problems import problem
 from gated_domains.layer import fused, products
@@ -14,7 +15,6 @@ from gated_domains.layer.fused import KINDS, fused_path, wins
 from gated_domains.layer.kernels import KERNELS, Average, Gaussian, RationalQuadratic, Scaled
 from gated_domains.layer.products import inner_products, mean_gram
 from gated_domains.layer.transforms import inside_transform
-from gated_domains.training.population import Population
 from made_heads import heads
 from small_trainings import weights
 

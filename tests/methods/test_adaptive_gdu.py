@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import made_heads
 import made_runs
 from gated_domains import GDUClassifier
 from gated_domains.backbones.gated_norm import GatedNorm, as_second_moments, running_moments
@@ -19,7 +18,6 @@ from gated_domains.export.exporting import export_model
 from gated_domains.layer.annealing import Adapted
 from gated_domains.layer.replicas import hand_on
 from gated_domains.training.outcome import Keeping
-from gated_domains.training.population import Population
 from small_trainings import Records, build, identical, material, pictures, training, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
@@ -67,6 +65,19 @@ def test_other_methods_tell_of_no_number():
     assert "num_bases" not in journal[0]["measures"]
 
 
+class Interrupts:
+    """A watcher that interrupts a training at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def stepped(self, step: int, steps: int) -> None:
+        if step == self.step:
+            raise KeyboardInterrupt
+
+    def epoch_ended(self, record: dict) -> None: ...
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -83,11 +94,9 @@ def test_cut_between_epochs_it_ends_as_if_it_had_never_been_cut(tmp_path, more):
     whole, journal = made(Records(), epochs=3, patience=None, **more), Records()
     whole.run()
     keeping = Keeping(folder=tmp_path, seconds=0.0)
-    first = made(journal, epochs=3, patience=None, keeping=keeping, **more)
-    going = first.going()
-    for _ in range(12):  # within the second epoch
-        next(going)
-    going.close()
+    first = made(journal, epochs=3, patience=None, keeping=keeping, watcher=Interrupts(12), **more)
+    with pytest.raises(KeyboardInterrupt):  # within the second epoch
+        first.run()
     again = made(journal, epochs=3, patience=None, keeping=keeping, **more)
     again.run()
     assert identical(weights(again.method), weights(whole.method))
@@ -166,24 +175,6 @@ def test_a_mask_with_gaps_is_exported_as_it_is(tmp_path):
         units.active[1] = False
     assert units.active.nonzero().flatten().tolist() == [0, 2]
     assert export_model(model, tmp_path / "model.pt2", to="torch").difference <= 1e-5
-
-
-def test_members_of_a_population_find_the_number_that_each_finds_alone(monkeypatch):
-    monkeypatch.setitem(made_heads.HEADS, "adaptive", ("gdu", {**ADAPTIVE, "basis_size": 4}))
-    each = [{"rate": 1e-2}, {"rate": 3e-3, "body": 1}]
-    found = []
-    for together in (False, True):
-        with made_heads.heads("adaptive", [{**own, "epochs": 3} for own in each]) as members:
-            if together:
-                Population(members).run()
-            else:
-                for member in members:
-                    member.run()
-            found.append([weights(member.method) for member in members])
-    for alone, beside in zip(*found, strict=True):
-        assert alone.keys() == beside.keys()
-        for name, value in alone.items():
-            torch.testing.assert_close(beside[name], value, rtol=1e-4, atol=1e-4)
 
 
 def test_an_estimator_takes_as_many_bases_as_its_rows_have_modes(tmp_path):

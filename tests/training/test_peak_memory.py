@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.experiments.executors.side_by_side import SideBySide
-from gated_domains.experiments.together import run_together
 from gated_domains.training import memory
 from gated_domains.training.memory import PeakMemory
 from made_runs import recipe, runner, vectors
@@ -72,13 +70,3 @@ def test_a_run_tells_the_peak_of_its_training_and_of_what_it_stands_on(tmp_path:
     body = made.run(recipe("erm")).result()["peak_memory"]
     assert body > 20 * MIB
     assert head >= body
-
-
-def test_of_runs_that_share_a_process_nobody_knows_whose_memory_it_is(tmp_path: Path):
-    made = runner(vectors(), tmp_path / "turns")
-    with SideBySide(made, workers=2) as executor:
-        ends = executor.run([recipe("erm", seed=0), recipe("erm", seed=1)])
-    assert [run.result()["peak_memory"] for run in ends] == [None, None]
-    stacked = runner(vectors(), tmp_path / "stack")
-    ends = run_together(stacked, [recipe("linear", seed=0), recipe("linear", seed=1)])
-    assert [run.result()["peak_memory"] for run in ends] == [None, None]

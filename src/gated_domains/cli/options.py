@@ -181,12 +181,6 @@ _HARDWARE: dict[str, Any] = {
 _EXECUTOR: dict[str, Any] = {
     "executor": _option(str, "local: processes here; ray: a Ray cluster.", _EXECUTOR_PANEL),
     "workers": _option(int, "Processes here, one training each; as many as cores, 1 on a GPU.", _EXECUTOR_PANEL, min=1),
-    "population": _option(
-        str,
-        "Trainings that are taken together on one device: auto (heads on frozen features are stacked; trainings share "
-        "a GPU where that is faster), off, or the most heads of a stack.",
-        _EXECUTOR_PANEL,
-    ),
     "address": _option(str, "Of the Ray cluster; one is started here by default.", _EXECUTOR_PANEL),
     "cpus_per_run": _option(float, "Of the Ray cluster; 1 by default.", _EXECUTOR_PANEL),
     "gpus_per_run": _option(float, "Of the Ray cluster; 1 where there is a GPU here.", _EXECUTOR_PANEL),

@@ -6,9 +6,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Generator, Sequence
-from concurrent.futures import Executor, wait
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,13 +60,12 @@ from gated_domains.methods.erm_ensemble import MembersSettings
 from gated_domains.methods.method import too_few_domains
 from gated_domains.settings import plain, to_yaml
 from gated_domains.training.engine import Hardware, threads_for
-from gated_domains.training.fine_tuning import FeatureTables, on_cached_features
+from gated_domains.training.fine_tuning import on_cached_features
 from gated_domains.training.loop import Training
 from gated_domains.training.material import Material
 from gated_domains.training.memory import PeakMemory
 from gated_domains.training.mixing import styles_among
-from gated_domains.training.outcome import Keeping, Outcome, Watcher
-from gated_domains.training.pauses import Pause, drained
+from gated_domains.training.outcome import Keeping, Outcome
 
 _MEMBERS_APART = 1_000  # between the seeds of an ensemble's members, so that those of two ensembles never meet
 
@@ -98,25 +96,19 @@ class Runner:
         self._fitted: tuple[DomainDataset, Rows, Encoding] | None = None
         self._decided: dict[HoldOut, DomainDataset] = {}
         self._hashes: dict[HoldOut, str] = {}
-        self.writing: Executor | None = None
-        """Who scores and writes what was trained, while others go on; None: whoever trained it."""
         self.starts = Starts(dataset, self.fingerprint, self.digests)
 
     def run(self, recipe: Recipe) -> RunFolder:
         """The finished run of a recipe."""
-        return drained(self.making(recipe, watcher=self.watcher))
-
-    def making(self, recipe: Recipe, *, watcher: RunWatcher | None) -> Generator[Pause, None, RunFolder]:
-        """The same, with a pause after every step of the training: others may go on meanwhile."""
         with ExitStack() as held:
-            job = self.taken_up(recipe, held, watcher=watcher)
+            job = self.taken_up(recipe, held)
             if isinstance(job, RunJob):
-                yield from self._make(job)
+                self._make(job)
         folder = job.folder if isinstance(job, RunJob) else job
         self._fabrics[recipe.training.precision].barrier()
         return folder
 
-    def taken_up(self, recipe: Recipe, held: ExitStack, *, watcher: RunWatcher | None) -> RunJob | RunFolder:
+    def taken_up(self, recipe: Recipe, held: ExitStack) -> RunJob | RunFolder:
         """What must be made for a recipe, in a folder that is locked while it is ``held``; the run, if it is done."""
         recipe = resolved(recipe, self.dataset)
         split = self.split(recipe)  # what cannot be held out is refused before anything is written
@@ -130,7 +122,7 @@ class Runner:
         if isinstance(told[1], DataError):
             raise told[1]
         folder = RunFolder(told[1])
-        return self._job(recipe, split, folder, fabric, watcher) if told[0] == "go" else folder
+        return self._job(recipe, split, folder, fabric) if told[0] == "go" else folder
 
     @property
     def device(self) -> str:
@@ -261,9 +253,7 @@ class Runner:
         except OSError as error:
             return "refused", DataError(explain(error))
 
-    def _job(
-        self, recipe: Recipe, split: HoldOut, folder: RunFolder, fabric: Fabric, watcher: RunWatcher | None
-    ) -> RunJob:
+    def _job(self, recipe: Recipe, split: HoldOut, folder: RunFolder, fabric: Fabric) -> RunJob:
         before = [self.run(needed) for needed in self.stands_on(recipe)]
         choosing = [self.run(needed) for needed in self.selected_by(recipe)]
         dataset = self.decided(recipe)
@@ -281,27 +271,16 @@ class Runner:
             fabric=fabric,
             before=before,
             choosing=choosing,
-            watcher=watcher,
+            watcher=self.watcher,
         )
 
-    def _make(self, job: RunJob) -> Generator[Pause, None, None]:
+    def _make(self, job: RunJob) -> None:
         self.begin(job)
-        # Threads are those of a process: where several runs take turns, they are not a matter of one.
-        threads = self.threads(job) if self.writing is None else nullcontext()
-        memory = PeakMemory(job.fabric.device) if self.writing is None else None  # likewise
+        memory = PeakMemory(job.fabric.device)
+        threads = threads_for(job.recipe.training.batch_size * math.prod(job.encoding.shape))
         with findings_heard() as complaints, threads, breaks_noted(job.folder, job.fabric):
-            made = self._joined(job) if only_joins(job.recipe) else (yield from self._trained(job))
-        made = made if memory is None else replace(made, peak_memory=memory.bytes())
-        if self.writing is None:
-            self.end(job, made, complaints)
-            return
-        written = self.writing.submit(self._written, job, made, [*made.notes, *complaints])
-        try:
-            while not written.done():
-                yield Pause.ELSEWHERE
-        finally:
-            wait([written])  # the folder is locked until then
-        _tell_end(job, written.result())
+            made = self._joined(job) if only_joins(job.recipe) else self._trained(job)
+        self.end(job, replace(made, peak_memory=memory.bytes()), complaints)
 
     def begin(self, job: RunJob) -> None:
         """Say in the folder what is made there, and tell of it."""
@@ -320,19 +299,12 @@ class Runner:
         if job.fabric.is_global_zero:
             _tell_end(job, self._written(job, made, [*made.notes, *complaints]))
 
-    def threads(self, job: RunJob) -> AbstractContextManager[None]:
-        """As many threads on the CPU as suit its batches."""
-        return threads_for(job.recipe.training.batch_size * math.prod(job.encoding.shape))
-
-    def _trained(self, job: RunJob) -> Generator[Pause, None, Made]:
+    def _trained(self, job: RunJob) -> Made:
         with ExitStack() as held:
             ready = self.readied(job, held)
-            outcome = yield from ready.training.going()
-            return self.measured(job, ready, outcome)
+            return self.measured(job, ready, ready.training.run())
 
-    def readied(
-        self, job: RunJob, held: ExitStack, *, watcher: Watcher | None = None, tables: FeatureTables | None = None
-    ) -> Ready:
+    def readied(self, job: RunJob, held: ExitStack) -> Ready:
         """The training of a run before its first step; a head stands on cached features while they are ``held``."""
         recipe, fabric = job.recipe, job.fabric
         torch.manual_seed(recipe.seed + fabric.global_rank)
@@ -344,7 +316,7 @@ class Runner:
         selecting = replace(job.material, validation=job.split.test) if rule.oracle else job.material
         began, material = time.monotonic(), selecting
         if recipe.method.mode == "fine_tune":
-            cache = on_cached_features(method, selecting, key=key, seed=recipe.seed, tables=tables)
+            cache = on_cached_features(method, selecting, key=key, seed=recipe.seed)
             material = held.enter_context(cache)
         extracting = time.monotonic() - began
         training = Training(
@@ -357,7 +329,7 @@ class Runner:
             scorer=scorer_for(recipe, job.split, job.dataset, TEST if rule.oracle else VALIDATION),
             keeping=Keeping(folder=job.folder.path, seconds=self.checkpoint_seconds),
             journal=job.folder,
-            watcher=watcher or job.watcher,
+            watcher=job.watcher,
             compiled=self.hardware.compile,
         )
         return Ready(training=training, extracting=extracting)
@@ -525,12 +497,6 @@ class Runner:
             return SELECTION_RULES[recipe.selection], recipe.training.patience
         curve = np.mean([[record["selection"] for record in run.metrics()] for run in job.choosing], axis=0)
         return fixed_epoch(int(curve.argmax()), score=float(curve.max())), 1
-
-    def lay_out(self, recipe: Recipe) -> None:
-        """Put the samples of a recipe where it is trained, for trainings that are about to read them side by side."""
-        recipe = resolved(recipe, self.dataset)
-        split, dataset = self.split(recipe), self.decided(recipe)
-        self._material(dataset, self._encoding(dataset, split), split, self._fabric(recipe))
 
     def _material(self, dataset: DomainDataset, encoding: Encoding, split: HoldOut, fabric: Fabric) -> Material:
         """Samples are placed once for all hold-outs that encode them alike, as all of images do."""

@@ -30,7 +30,6 @@ from gated_domains.layer.precision import autocast_off
 
 MOST_BYTES = 20 * 10**9  # of all entries together
 _A_WHILE = 100  # batches; fewer are done before anybody wonders
-_CHECKED = 50_000  # rows on a device that are looked through in one go
 _ABANDONED = 24 * 3600  # seconds after which nobody works on a draft any more
 
 
@@ -68,34 +67,6 @@ def cached_features(
         path = _write(folder, name, extracted, len(samples))
     trim(folder, MOST_BYTES, keep=path)
     return _read(path, len(samples))
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedFeatures:
-    """The same rows as one tensor on a device."""
-
-    values: Tensor
-    features: int
-    gating: int
-
-
-def placed_features(
-    backbone: nn.Module, samples: Samples, *, device: str | torch.device, batch_size: int = 512
-) -> PlacedFeatures:
-    """What the backbone, in eval mode, gives for all samples, left on the device and written nowhere."""
-    views = _views(backbone, samples, torch.device(device), batch_size)
-    with torch.no_grad(), evaluating(backbone), closing(views):
-        first, features = next(views)
-        values = first.new_empty((len(samples), first.shape[1]))
-        start = 0
-        for part, _ in chain([(first, features)], views):
-            values[start : start + len(part)] = part
-            start += len(part)
-    for start in range(0, len(values), _CHECKED):
-        rows = values[start : start + _CHECKED]
-        if not bool(rows.isfinite().all()):
-            _refuse_non_finite(rows.cpu().numpy(), start, backbone)
-    return PlacedFeatures(values, features, values.shape[1] - features)
 
 
 def module_hash(module: nn.Module) -> str:
@@ -142,17 +113,6 @@ def _extracted(
 ) -> Generator[tuple[NDArray[np.float32], int], None, None]:
     """The rows of every batch, and how many of their columns are features."""
     start = 0
-    for part, features in _views(backbone, samples, device, batch_size):
-        rows = part.cpu().numpy()
-        _refuse_non_finite(rows, start, backbone)
-        start += len(rows)
-        yield rows, features
-
-
-def _views(
-    backbone: nn.Module, samples: Samples, device: torch.device, batch_size: int
-) -> Generator[tuple[Tensor, int], None, None]:
-    """The same on the device."""
     order = InOrder(np.arange(len(samples)), batch_size)
     quiet = nullcontext(lambda steps: None)
     with quiet if len(order) < _A_WHILE else progress("extracting features", len(order)) as advance:
@@ -161,7 +121,10 @@ def _views(
             with autocast_off(inputs):
                 view: View = backbone(inputs)
             columns = [view.features.float()] + ([] if view.gating is None else [view.gating.float()])
-            yield torch.cat(columns, dim=1), view.features.shape[1]
+            rows = torch.cat(columns, dim=1).cpu().numpy()
+            _refuse_non_finite(rows, start, backbone)
+            start += len(rows)
+            yield rows, view.features.shape[1]
             advance(1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -45,7 +45,6 @@ from gated_domains.training.mixing import Mixing, start_mixing
 from gated_domains.training.norms import moving_norms, renew_norms, unmoved_norms
 from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
 from gated_domains.training.outcome import Journal, Keeping, Outcome, Watcher
-from gated_domains.training.pauses import CLOCK, Pause, drained
 from gated_domains.training.predicting import predict_rows
 from gated_domains.training.processes import earliest, from_all, from_first
 from gated_domains.training.settings import TrainingSettings
@@ -130,40 +129,26 @@ class Training:
         # The last segment of an epoch ends with the epoch.
         self._segment_ends = {len(self.sampler) * number // segments for number in range(1, segments)} - {0}
         self._kept = time.monotonic()
-        self._began = CLOCK.get()()
-        self._started = False
+        self._began = time.monotonic()
 
     def run(self) -> Outcome:
-        return drained(self.going())
-
-    def going(self) -> Generator[Pause, None, Outcome]:
-        """The same, with a pause after every step: others may go on meanwhile."""
         try:
             self.start()
             while not self.over:
-                yield from self._epoch()
+                self._epoch()
             return self.outcome()
         finally:
             self.advance = self._advance  # a recorded step holds memory on the device, and would outlast the training
             if self.mixing is not None:
                 self.mixing.mixer.remove()
 
-    # The parts of a training, which a population takes together with those of others.
-
     def start(self) -> None:
-        """Resume from the newest checkpoint; where there is none the method looks at its training inputs. Once."""
-        if self._started:
-            return
-        began = CLOCK.get()()
+        """Resume from the newest checkpoint; where there is none the method looks at its training inputs."""
+        began = time.monotonic()
         if not self._resumed():
             with evaluating(self.method):
                 self.method.prepare(self._looks)
-        self._began, self._started = began - self.place.seconds, True
-
-    def count_seconds(self, spent: float = 0.0) -> None:
-        """Add to the time that it took, and count on from now: what others did meanwhile is not its own."""
-        self.place.seconds += spent
-        self._began = CLOCK.get()() - self.place.seconds
+        self._began = began - self.place.seconds
 
     @property
     def over(self) -> bool:
@@ -213,20 +198,18 @@ class Training:
         place.losses.append(sum(record["train"].values()))
         place.epoch, place.batch, place.sums = place.epoch + 1, 0, {}
         place.stopped = self.selector.stop if self.swad is None else self.swad.over and self.stops_early
-        place.seconds = CLOCK.get()() - self._began
+        place.seconds = time.monotonic() - self._began
         if self.journal is not None:
             self.journal.append_metrics(record)
         if self.watcher is not None:
             self.watcher.epoch_ended(record)
 
-    def _epoch(self) -> Generator[Pause, None, None]:
+    def _epoch(self) -> None:
         self.begin_epoch()
         place = self.place
         batches = self.material.samples.batches(self.sampler, place.epoch, start=place.batch, groups=self.groups)
         for batch in batches:
             self._step(batch if self.groups is not None else batch.without_domains())
-            yield Pause.AFTER_STEP
-        yield Pause.UNTIL_DONE
         self.refuse_nonsense(weights=True)
         with self.judged():
             record = self.record(self.predicted())
@@ -355,7 +338,7 @@ class Training:
         return {
             "epoch": place.epoch,
             "step": place.step,
-            "seconds": round(CLOCK.get()() - self._began, 3),
+            "seconds": round(time.monotonic() - self._began, 3),
             "rate": float(self.optimizer.param_groups[0]["lr"]),
             "train": dict(zip(place.sums, means, strict=True)),
             "validation": validation.as_json(),
@@ -491,7 +474,7 @@ class Training:
         assert self.keeping is not None
         if self.place.batch > 0:  # at the end of an epoch that was done
             self.refuse_nonsense(weights=True)
-        self.place.seconds = CLOCK.get()() - self._began
+        self.place.seconds = time.monotonic() - self._began
         own = {"rng": rng_state(self.device), "sums": self.place.sums}
         every = {part: {name: from_all(self.fabric, t) for name, t in tensors.items()} for part, tensors in own.items()}
         if self.fabric.is_global_zero:

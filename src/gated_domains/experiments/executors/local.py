@@ -12,17 +12,15 @@ from typing import Any
 
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors.executor import LOOK_AGAIN, RETRIES, Elsewhere, GridWatcher
-from gated_domains.experiments.executors.plan import Bundle, Plan, Work
+from gated_domains.experiments.executors.plan import Plan, Work
 from gated_domains.experiments.executors.serving import Ready, Warned, serve
-from gated_domains.experiments.executors.telling import Failed, settle_together
+from gated_domains.experiments.executors.telling import Busy, Ended, Failed, Refused, settle
 from gated_domains.experiments.executors.workshop import Loading, Workshop
 from gated_domains.experiments.runner import Runner
 
 
 class Workers(Elsewhere):
     """Hands runs out to ``workers`` processes. One that dies is replaced, and its run tried again ``retries`` times.
-
-    Up to ``population`` heads on frozen features are handed out together.
 
     ``data`` loads in every worker what the runner has in memory; without it the data themselves are sent. A script that
     uses it must keep its own doings under ``if __name__ == "__main__":``, as everywhere in Python where processes are
@@ -36,12 +34,10 @@ class Workers(Elsewhere):
         workers: int,
         data: Loading | None = None,
         retries: int = RETRIES,
-        population: int = 1,
     ) -> None:
         if workers < 1:
             raise DataError(f"there must be at least one worker, got {workers}")
         self.runner, self.workers, self.retries = runner, workers, retries
-        self.population = population
         self.workshop = Workshop.of(runner, data)
         self._team: list[_Worker] = []
         self._stillborn = 0
@@ -56,7 +52,7 @@ class Workers(Elsewhere):
         self.close()
 
     def _under_way(self) -> Iterable[Work]:
-        return [work for worker in self._team for work in worker.bundle]
+        return [worker.work for worker in self._team if worker.work is not None]
 
     def _hand_out(self, plan: Plan) -> None:
         """Start workers while there are too few, and give what is ready to those that have nothing to do."""
@@ -64,13 +60,10 @@ class Workers(Elsewhere):
         while len(self._team) < min(self.workers, len(plan.under_way) + len(ready)):
             number = min(set(range(self.workers)) - {worker.number for worker in self._team})
             self._team.append(_Worker(number, self.workshop))
-        idle = [worker for worker in self._team if worker.came_up and not worker.bundle]
-        if not idle:
-            return
-        for worker, bundle in zip(idle, plan.bundles(self.population, hands=self.workers), strict=False):
-            if worker.take(bundle):
-                for work in bundle:
-                    plan.begin(work)
+        idle = [worker for worker in self._team if worker.came_up and worker.work is None]
+        for worker, work in zip(idle, ready, strict=False):
+            if worker.take(work):
+                plan.begin(work)
 
     def _hear(self, plan: Plan, watcher: GridWatcher | None) -> None:
         """Wait until a worker says something, or dies, or it is time to look again at what others do."""
@@ -90,10 +83,10 @@ class Workers(Elsewhere):
         elif isinstance(message, Warned):
             where = (message.file, message.line)
             warnings.warn_explicit(message.message, message.category, *where, registry=self._warned)
-        elif isinstance(message, tuple | Failed):
-            bundle, worker.bundle = worker.bundle, ()
-            outcomes = message if isinstance(message, tuple) else (message,) * len(bundle)
-            settle_together(outcomes, bundle, plan, watcher, worker=worker.number)
+        elif isinstance(message, Ended | Busy | Refused | Failed):
+            work, worker.work = worker.work, None
+            if work is not None:
+                settle(message, work, plan, watcher, worker=worker.number)
         elif watcher is not None:
             message.tell(watcher, worker.number)
 
@@ -108,10 +101,10 @@ class Workers(Elsewhere):
                 f"worker processes end as soon as they are started; the last one {why}. In a script, keep what it does "
                 'under `if __name__ == "__main__":`; or use one worker, which needs no processes'
             )
-        for work in worker.bundle:
-            plan.lose(work, why, retries=self.retries)
+        if worker.work is not None:
+            plan.lose(worker.work, why, retries=self.retries)
             if watcher is not None:
-                watcher.run_lost(work.recipe, why, worker=worker.number)
+                watcher.run_lost(worker.work.recipe, why, worker=worker.number)
 
 
 class _Worker:
@@ -119,7 +112,7 @@ class _Worker:
 
     def __init__(self, number: int, workshop: Workshop) -> None:
         self.number, self.came_up = number, False
-        self.bundle: Bundle = ()
+        self.work: Work | None = None
         context = _context()
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, workshop), daemon=True)
@@ -127,13 +120,13 @@ class _Worker:
             self.process.start()
         theirs.close()
 
-    def take(self, bundle: Bundle) -> bool:
+    def take(self, work: Work) -> bool:
         """Hand over some work; False where the process is gone."""
         try:
-            self.connection.send(bundle)
+            self.connection.send(work)
         except OSError:
             return False
-        self.bundle = bundle
+        self.work = work
         return True
 
     def messages(self) -> Iterator[Any]:

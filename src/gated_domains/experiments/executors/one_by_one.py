@@ -6,22 +6,21 @@ import time
 from collections.abc import Sequence
 
 from gated_domains.experiments.executors.executor import LOOK_AGAIN, Executor, GridWatcher
-from gated_domains.experiments.executors.plan import Bundle, Plan, Work
+from gated_domains.experiments.executors.plan import Plan, Work
 from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
-from gated_domains.experiments.together import run_together
 
 
 class OneByOne(Executor):
-    """Makes every run here, up to ``population`` heads on frozen features together.
+    """Makes every run here.
 
     Under torchrun all processes take the same runs in the same order.
     """
 
-    def __init__(self, runner: Runner, *, population: int = 1) -> None:
-        self.runner, self.population = runner, population
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
 
     def run(self, recipes: Sequence[Recipe], *, watcher: GridWatcher | None = None) -> list[RunFolder]:
         plan = Plan(self.runner, recipes)
@@ -36,36 +35,20 @@ class OneByOne(Executor):
                         watcher.waiting(list(plan.busy.values()))
                     time.sleep(LOOK_AGAIN)
                     plan.look_again()
-                bundle = plan.bundles(self.population)[0]
-                found = {work.name for work in bundle if work.name not in there and self._done(work)}
-                self._make(bundle, plan)
-                for work in bundle:
-                    if work.name in found and work.trains and watcher is not None and work.name in plan.done:
-                        watcher.run_found(work.recipe, plan.done[work.name])
+                work = plan.ready[0]
+                found = work.name not in there and self._done(work)
+                self._make(work, plan)
+                if found and work.trains and watcher is not None and work.name in plan.done:
+                    watcher.run_found(work.recipe, plan.done[work.name])
         finally:
             self.runner.watcher = before
         return plan.folders()
 
-    def _make(self, bundle: Bundle, plan: Plan) -> None:
-        """Make runs that go together, or one alone; what broke is raised after the others are entered."""
-        if len(bundle) == 1:
-            (work,) = bundle
-            try:
-                plan.finish(work, self.runner.run(work.recipe))
-            except BusyError as busy:
-                plan.put_back(work, busy)
-            return
-        recipes = [work.recipe for work in bundle]
-        broken = []
-        for work, came in zip(bundle, run_together(self.runner, recipes, watcher=self.runner.watcher), strict=True):
-            if isinstance(came, RunFolder):
-                plan.finish(work, came)
-            elif isinstance(came, BusyError):
-                plan.put_back(work, came)
-            else:
-                broken.append(came)
-        if broken:
-            raise broken[0]
+    def _make(self, work: Work, plan: Plan) -> None:
+        try:
+            plan.finish(work, self.runner.run(work.recipe))
+        except BusyError as busy:
+            plan.put_back(work, busy)
 
     def close(self) -> None:
         """There is nobody to let go of."""

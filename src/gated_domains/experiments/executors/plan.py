@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +13,6 @@ from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe, resolved
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner, only_joins
-from gated_domains.experiments.together import stack_key
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,8 +23,6 @@ class Work:
     recipe: Recipe
     split: HoldOut
     needs: tuple[str, ...]
-    stack: str | None = None
-    """What it shares with those that it may be trained together with; None: it is trained alone."""
 
     @property
     def trains(self) -> bool:
@@ -34,10 +31,6 @@ class Work:
 
     def __str__(self) -> str:
         return in_words(self.recipe)
-
-
-Bundle = tuple[Work, ...]
-"""What is handed out as one: runs that are trained together."""
 
 
 class Plan:
@@ -56,8 +49,7 @@ class Plan:
         name = run_hash(resolved(recipe, self.runner.dataset).identity())
         if name not in self.works:
             needs = tuple([self._add(needed) for needed in self.runner.needs(recipe)])
-            stack = stack_key(recipe, self.runner.dataset)
-            self.works[name] = Work(name=name, recipe=recipe, split=self.runner.split(recipe), needs=needs, stack=stack)
+            self.works[name] = Work(name=name, recipe=recipe, split=self.runner.split(recipe), needs=needs)
         return name
 
     def find_done(self) -> None:
@@ -77,19 +69,6 @@ class Plan:
         """What may be begun, in order: all that it needs is done, and nobody is at work on it."""
         taken = self.under_way | self.busy.keys()
         return [work for work in self.left if work.name not in taken and all(need in self.done for need in work.needs)]
-
-    def bundles(self, most: int, *, hands: int = 1) -> list[Bundle]:
-        """What may be begun, as it is handed out: alone, or up to ``most`` together, fairly among so many ``hands``.
-
-        What goes together comes last: by then more of it is ready.
-        """
-        ready, stacks = self.ready, defaultdict(list)
-        for work in ready:
-            if work.stack is not None and most > 1:
-                stacks[work.stack].append(work)
-        alone = [(work,) for work in ready if work.stack not in stacks]
-        together = [_cut(works, min(most, -(-len(works) // hands))) for works in stacks.values()]
-        return [*alone, *(bundle for bundles in together for bundle in bundles)]
 
     @property
     def waits(self) -> bool:
@@ -136,10 +115,6 @@ class Plan:
     def folders(self) -> list[RunFolder]:
         """The finished runs, in the order of the recipes."""
         return [self.done[name] for name in self._asked]
-
-
-def _cut(works: Sequence[Work], size: int) -> list[Bundle]:
-    return [tuple(works[start : start + size]) for start in range(0, len(works), size)]
 
 
 def in_words(recipe: Recipe) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gated_domains.experiments.executors.telling import Failed, attempt_together
+from gated_domains.experiments.executors.telling import Failed, attempt
 from gated_domains.experiments.executors.workshop import Workshop, use_threads
 
 
@@ -47,13 +47,13 @@ def serve(connection: Connection, workshop: Workshop) -> None:
     send(Ready())
     while True:
         try:
-            bundle = connection.recv()
+            work = connection.recv()
         except (EOFError, OSError):
             return
         except Exception:  # its classes are not known here
             send(Failed(traceback.format_exc()))
             continue
-        send(attempt_together(make, bundle, send))
+        send(attempt(make, work, send))
 
 
 def _sending(connection: Connection) -> Callable[[object], None]:

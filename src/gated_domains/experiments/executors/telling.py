@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors.executor import GridWatcher
-from gated_domains.experiments.executors.plan import Bundle, Plan, Work
+from gated_domains.experiments.executors.plan import Plan, Work
 from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
-from gated_domains.experiments.together import run_together
-from gated_domains.training.trouble import NotFiniteError
 
 _TOLD_EVERY = 0.25  # seconds
 
@@ -131,9 +129,7 @@ class Relay:
         self.send(EpochEnded(record))
 
     def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None:
-        now = time.monotonic()
-        self.trained.append(Trained(recipe, folder, result, now - self._began))
-        self._began = now  # of several that began together the first is given the time of all: their sum is right
+        self.trained.append(Trained(recipe, folder, result, time.monotonic() - self._began))
 
 
 def attempt(make: Callable[[], Runner], work: Work, send: Callable[[Event], None]) -> Outcome:
@@ -149,38 +145,6 @@ def attempt(make: Callable[[], Runner], work: Work, send: Callable[[Event], None
         return Refused(error)
     except Exception:
         return Failed(traceback.format_exc())
-
-
-def attempt_together(make: Callable[[], Runner], bundle: Bundle, send: Callable[[Event], None]) -> tuple[Outcome, ...]:
-    """Make runs that go together; one alone as ever."""
-    if len(bundle) == 1:
-        return (attempt(make, bundle[0], send),)
-    try:
-        runner = make()
-        runner.watcher = relay = Relay(send)
-        for work in bundle:
-            runner.know(work.split, work.recipe)
-        came = run_together(runner, [work.recipe for work in bundle], watcher=relay)
-    except (DataError, OSError) as error:
-        return (Refused(error),) * len(bundle)
-    except Exception:
-        return (Failed(traceback.format_exc()),) * len(bundle)
-    return tuple(_outcome(one, relay.trained) for one in came)
-
-
-def _outcome(came: RunFolder | BusyError | NotFiniteError, trained: list[Trained]) -> Outcome:
-    if isinstance(came, RunFolder):
-        return Ended(came, [one for one in trained if one.folder.name == came.name])
-    return Busy(came) if isinstance(came, BusyError) else Refused(came)
-
-
-def settle_together(
-    outcomes: Sequence[Outcome], bundle: Bundle, plan: Plan, watcher: GridWatcher | None, *, worker: int = 0
-) -> None:
-    """The same of runs that go together; what could not be made is raised after the others are entered."""
-    pairs = sorted(zip(outcomes, bundle, strict=True), key=lambda pair: isinstance(pair[0], Refused | Failed))
-    for outcome, work in pairs:
-        settle(outcome, work, plan, watcher, worker=worker)
 
 
 def settle(outcome: Outcome, work: Work, plan: Plan, watcher: GridWatcher | None, *, worker: int = 0) -> None:
