@@ -16,13 +16,13 @@ from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import OneByOne, Workers, choose_executor, choosing
 from gated_domains.experiments.executors.plan import Plan
 from gated_domains.experiments.executors.side_by_side import SideBySide
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder, all_runs
 from gated_domains.experiments.together import run_together, stack_key
 from gated_domains.training import fine_tuning
 from gated_domains.training.population import Population
 from gated_domains.training.trouble import NotFiniteError
+from gated_domains.utils.locks import BusyError
 from made_grids import Told
 from made_runs import Interrupt, NothingIsTrained, Watcher, numbers, recipe, runner, vectors, without_times
 

@@ -13,7 +13,6 @@ import torch
 from gated_domains.common.health import findings_heard
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.experiments.hashing import run_hash
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe, resolved
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.run_job import Made, Ready, RunJob, RunWatcher
@@ -25,6 +24,7 @@ from gated_domains.training.fine_tuning import FeatureTables
 from gated_domains.training.outcome import Outcome
 from gated_domains.training.population import Population, odd_one_out, why_alone
 from gated_domains.training.trouble import NotFiniteError
+from gated_domains.utils.locks import BusyError
 
 #: Settings of a method that members may differ in: numbers that lie in tensors, or that weigh a term of the loss.
 _OWN = ("sigma", "sigma_of_median", "kappa", "entropy")

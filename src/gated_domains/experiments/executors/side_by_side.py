@@ -25,11 +25,11 @@ from gated_domains.experiments.executors.telling import (
     settle,
     settle_together,
 )
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import resolved
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.training.side_by_side import Turns, take_turns
+from gated_domains.utils.locks import BusyError
 
 _WRITERS = 2  # threads that score and write what was trained
 

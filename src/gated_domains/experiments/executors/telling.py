@@ -11,12 +11,12 @@ from typing import Any
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors.executor import GridWatcher
 from gated_domains.experiments.executors.plan import Bundle, Plan, Work
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.together import run_together
 from gated_domains.training.trouble import NotFiniteError
+from gated_domains.utils.locks import BusyError
 
 _TOLD_EVERY = 0.25  # seconds
 
