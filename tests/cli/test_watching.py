@@ -11,8 +11,8 @@ import pytest
 
 from gated_domains.cli import time_left, watching
 from gated_domains.cli.watching import Watching, _duration
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.utils.locks import BusyError
 from made_runs import recipe
 
 FOLDER = RunFolder(Path("runs") / "0a1b2c3d4e5f")

@@ -1,4 +1,4 @@
-"""Rows of training that a gated estimator keeps: which, how many, how they travel, and files without them."""
+"""Rows of training that a gated estimator keeps: which, how many, and how they travel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from gated_domains.data.errors import DataError
 from gated_domains.estimators import ERMClassifier, GDUClassifier, GDURegressor, load_estimator, reference, saving
-from made_estimators import SITES, answers, fitted, made, made_table
+from made_estimators import SITES, fitted, made, made_table
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -130,41 +130,17 @@ def test_domains_that_are_numbers_come_back_as_numbers(tmp_path):
     np.testing.assert_array_equal(back.reference_domains_, fit.reference_domains_)
 
 
-def as_format_1(folder) -> None:
-    """What an older version would have written."""
-    card = json.loads((folder / CARD).read_text())
-    tensors = load((folder / WEIGHTS).read_bytes())
-    content = save({name: value for name, value in tensors.items() if not name.startswith("reference")})
-    card["settings"].pop("reference_rows")
-    for name in ("sha256", "accuracy"):
-        card.pop(name)
-    card["format"] = 1
+def test_a_file_without_the_rows_that_were_kept_is_damaged(tmp_path):
+    fitted(GDUClassifier).save(tmp_path)
+    card = json.loads((tmp_path / CARD).read_text())
+    tensors = load((tmp_path / WEIGHTS).read_bytes())
+    content = save({name: value for name, value in tensors.items() if name != "reference"})
+    card.pop("sha256")
     card["sha256"] = saving._digest(card, content)
-    (folder / CARD).write_text(json.dumps(card))
-    (folder / WEIGHTS).write_bytes(content)
-
-
-@pytest.mark.parametrize("kind", [GDUClassifier, GDURegressor, ERMClassifier])
-def test_a_file_of_format_1_is_still_read_and_has_no_rows(kind, tmp_path):
-    table = made_table()
-    fit = fitted(kind, table)
-    fit.save(tmp_path)
-    if kind is ERMClassifier:
-        card = json.loads((tmp_path / CARD).read_text())
-        card["settings"]["reference_rows"] = 1
-        (tmp_path / CARD).write_text(json.dumps(card))
-    as_format_1(tmp_path)
-    back = load_estimator(tmp_path)
-    np.testing.assert_array_equal(back.predict(table.x), fit.predict(table.x))
-    if kind is ERMClassifier:
-        return
-    assert not hasattr(back, "reference_")
-    with pytest.raises(ValueError, match=r"older version, which kept no rows of training .* fit it again"):
-        back.shift_score(table.x)
-    back.save(tmp_path / "again")
-    assert not hasattr(load_estimator(tmp_path / "again"), "reference_")
-    back.partial_fit(table.x, answers(kind, table))
-    assert not hasattr(back, "reference_"), "rows of a part alone are not those of training"
+    (tmp_path / CARD).write_text(json.dumps(card))
+    (tmp_path / WEIGHTS).write_bytes(content)
+    with pytest.raises(DataError, match=r"is damaged \('reference'\)"):
+        load_estimator(tmp_path)
 
 
 FORGED = {

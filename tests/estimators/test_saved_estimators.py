@@ -326,7 +326,7 @@ def test_a_newer_format_is_named_with_both_versions(folder):
     signed(folder, card)
     with pytest.raises(DataError) as refused:
         load_estimator(folder)
-    for word in ("9.9.9", "format 7", __version__, "up to 2", "update"):
+    for word in ("9.9.9", "format 7", __version__, "reads format 2", "update"):
         assert word in str(refused.value)
 
 

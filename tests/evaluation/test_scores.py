@@ -201,7 +201,7 @@ def test_without_groups_domains_are_the_groups() -> None:
     assert (scores.worst_group, scores.percentile(100)) == (0.2, 0.9)
 
 
-def test_scores_from_before_there_were_groups_are_read() -> None:
+def test_scores_without_groups_are_read() -> None:
     stored = {"metric": "accuracy", "by_domain": {"a": 0.2}, "overall": 0.5}
     scores = DomainScores.from_json(stored)
     assert (scores.by_group, scores.unscored) == (None, ())

@@ -75,7 +75,7 @@ def test_the_model_says_the_same_of_new_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.output, before["output"], rtol=1e-4, atol=1e-6)
 
 
-def test_a_model_from_before_there_were_temperatures_is_as_trained(tmp_path: Path) -> None:
+def test_a_model_without_its_temperature_is_damaged(tmp_path: Path) -> None:
     run = runner(vectors(), tmp_path).run(recipe())
     card = run.path / "model.json"
     changed(card, temperature=None)
@@ -83,7 +83,8 @@ def test_a_model_from_before_there_were_temperatures_is_as_trained(tmp_path: Pat
         Model.load(run.path)
     text = card.read_text().replace('"temperature": null', '"once": null')
     card.write_text(text)
-    assert Model.load(run.path).temperature == 1.0
+    with pytest.raises(DataError, match=r"damaged \('temperature'\)"):
+        Model.load(run.path)
 
 
 def test_an_ensemble_has_a_temperature_of_its_own(tmp_path: Path) -> None:

@@ -397,6 +397,7 @@ OTHER_VALUES: dict[tuple[str, ...], Any] = {
     ("training", "class_weights"): True,
     ("training", "sampling"): "balanced",
     ("training", "precision"): "64",
+    ("training", "repeat_rows"): True,
     ("training", "decay"): 0.5,
     ("training", "drop_after"): 3,
     ("training", "plateau_on"): "loss",
@@ -442,7 +443,7 @@ def leaves(fields: dict[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str,
 def test_every_entry_but_where_the_data_lie_is_part_of_what_makes_a_run():
     base = parse_recipe(GDU, where="")
     written = {path for path in leaves(base.plain()) if path[0] != "data"}
-    assert written - BY_DIGEST - {("training", "repeat_rows")} == set(OTHER_VALUES)  # a new one must be thought of
+    assert written - BY_DIGEST == set(OTHER_VALUES)  # a new one must be thought of
     hashes = {(): run_hash(base.identity())}
     for path, value in OTHER_VALUES.items():
         if path[-1] in ("patience", "consistency"):  # refused with the schedule of the others, or alone
@@ -451,20 +452,6 @@ def test_every_entry_but_where_the_data_lie_is_part_of_what_makes_a_run():
             changed = parse_recipe(with_entry(path, value), where="")
         hashes[path] = run_hash(changed.identity())
     assert len(set(hashes.values())) == len(OTHER_VALUES) + 1
-
-
-def test_whether_rows_repeat_counts_where_batches_are_in_blocks_alone():
-    base = parse_recipe(GDU, where="")
-    for sampling, told_apart in (("plain", False), ("groups", True)):
-        names = {
-            run_hash(
-                base.but(
-                    training=base.training.model_copy(update={"sampling": sampling, "repeat_rows": repeat})
-                ).identity()
-            )
-            for repeat in (True, False)
-        }
-        assert (len(names) == 2) == told_apart
 
 
 def test_where_the_data_lie_and_how_they_are_read_is_not():

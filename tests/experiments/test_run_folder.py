@@ -452,15 +452,51 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_worker_that_was_killed(run):
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_file_system_without_locks_does_not_stop_work(run, monkeypatch):
-    from gated_domains.experiments import locks
+@posix_only
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_does_not_stop_work(code, run, monkeypatch, recwarn):
+    import fcntl
 
-    def no_locks(handle: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    def no_locks(*args: int) -> None:
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(locks, "_take", no_locks)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with run.lock():
         pass
+    assert not [caught for caught in recwarn if "flock" in str(caught.message)]
+
+
+@posix_only
+def test_a_folder_that_cannot_be_locked_for_another_reason_is_an_error(run, monkeypatch):
+    import fcntl
+
+    def broken(*args: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)), run.lock():
+        pass
+
+
+@posix_only
+def test_a_forked_child_that_leaves_the_lock_does_not_release_it_for_its_parent(run):
+    script = """
+        with RunFolder(sys.argv[1]).lock():
+            child = os.fork()
+            if child:
+                os.waitpid(child, 0)
+                print(os.getpid(), flush=True)
+                time.sleep(60)
+    """
+    worker = python(script, run.path)
+    assert worker.stdout is not None
+    try:
+        assert int(worker.stdout.readline()) == worker.pid
+        with pytest.raises(DataError, match=rf"pid {worker.pid}\) is at work in"), run.lock():
+            pass
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_drafts_of_a_worker_that_was_killed_are_swept_up_and_nothing_else(run):

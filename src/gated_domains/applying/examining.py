@@ -89,7 +89,7 @@ def _with_data(model: GatedModel, known: TrainedOn, *, control: bool) -> Diagnos
 
 
 def _without_data(model: GatedModel, error: Exception, *, control: bool) -> Diagnosis:
-    kept = getattr(model.estimator, "reference_", None) if isinstance(model, GatedEstimator) else None
+    kept = model.estimator.reference_ if isinstance(model, GatedEstimator) else None
     if kept is None or len(kept) < 2:
         return examine(model.units).joined_by(notes=[explain(error) if isinstance(error, OSError) else str(error)])
     notes = [f"looked at {len(kept):,} rows of training, which the estimator keeps"]

@@ -33,7 +33,7 @@ class OnnxPredictor:
         if gates is not None and gates != own:
             can = "a stream has a memory, and a file none" if gates == "stream" else f"export it with --gates {gates}"
             raise DataError(f"{path} was exported with gates by {own}, and they cannot be by {gates} now; {can}")
-        if file.about.get("numbers", 1) > 1:
+        if file.about["numbers"] > 1:
             raise DataError(
                 f"{path} predicts {file.about['numbers']} numbers a row, and a file of predictions has one; run it "
                 "with onnxruntime, as its model card shows"

@@ -42,14 +42,13 @@ def reference_of(
     if isinstance(model, GatedRun):
         return _of_run(model, training, data_dir)
     assert isinstance(model, GatedEstimator)
-    kept = getattr(model.estimator, "reference_", None)
-    if kept is not None and len(kept) > 1:
+    kept = model.estimator.reference_
+    if len(kept) > 1:
         return Found(_of_kept_rows(model, kept))
     if training is None:
-        why = "was saved by an older version" if kept is None else f"was fitted with reference_rows={len(kept)}"
         raise DataError(
-            f"{model.name} holds no rows of training to compare new data with: it {why}; name the file that it was "
-            "fitted on (--data FILE --target COLUMN), or fit and save it again"
+            f"{model.name} holds no rows of training to compare new data with: it was fitted with reference_rows="
+            f"{len(kept)}; name the file that it was fitted on (--data FILE --target COLUMN), or fit and save it again"
         )
     trained = model.trained_on(training, reading=reading, data_dir=data_dir)
     return Found(_looked_at(model, trained.train, trained_on=True))

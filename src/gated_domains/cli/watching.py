@@ -14,9 +14,9 @@ from gated_domains.cli.time_left import TimeLeft
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.scores import METRICS
 from gated_domains.experiments.executors.plan import in_words
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.utils.locks import BusyError
 
 
 class Watching:

@@ -99,7 +99,7 @@ class Schema:
     def from_description(cls, description: Mapping[str, Any]) -> Schema:
         """The schema that ``describe`` described."""
         try:
-            names, labels = description["class_names"], description.get("label_names")
+            names, labels = description["class_names"], description["label_names"]
             entries = description["reading"].items()
             reading: dict[str, Any] = {key: tuple(said) if isinstance(said, list) else said for key, said in entries}
             return cls(

@@ -126,8 +126,6 @@ class Gated(NetworkEstimator):
 
     def _keep_rows(self, material: Material, network: Network, *, first: bool, seed: int) -> None:
         self.__dict__.pop("accuracy_", None)  # it was that of the model before
-        if not first and not hasattr(self, "reference_"):
-            return  # an older version saved it without; rows of this part alone would not be those of training
         before = Reference.none(self.n_features_in_) if first else Reference(self.reference_, self.reference_domains_)
         most = rows_asked_for(self.reference_rows)
         self.reference_, self.reference_domains_ = before.joined_by(material, network, most=most, seed=seed)

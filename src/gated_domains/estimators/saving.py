@@ -29,9 +29,7 @@ from gated_domains.estimators.reference import rows_asked_for
 from gated_domains.estimators.scaling import Scaling
 from gated_domains.estimators.solving import Solving
 
-# Rows of training and the calibration of accuracy came with 2; files of 1 have neither.
 FORMAT = 2
-_READ = (1, FORMAT)
 WEIGHTS, CARD = "estimator.safetensors", "estimator.json"
 ESTIMATORS: dict[str, type[NetworkEstimator]] = {
     kind.__name__: kind for kind in (GDUClassifier, GDURegressor, ERMClassifier, ERMRegressor)
@@ -124,9 +122,9 @@ def _filled(kind: type[NetworkEstimator], card: dict[str, Any], content: bytes) 
     _check_card(estimator)
     outputs, task = estimator._asked_for()
     tensors = tensors_of_bytes(content)
-    if isinstance(estimator, Gated) and card["format"] > 1:
+    if isinstance(estimator, Gated):
         _take_rows(estimator, tensors)
-    if card.get("accuracy") is not None:
+    if card["accuracy"] is not None:
         from gated_domains.insight.shift.accuracy import AccuracyCalibration
 
         if not isinstance(estimator, GDUClassifier):
@@ -150,10 +148,9 @@ def _filled(kind: type[NetworkEstimator], card: dict[str, Any], content: bytes) 
 
 def _kept_of_training(estimator: NetworkEstimator) -> dict[str, Tensor]:
     """The rows kept of training and, where they are known, the places of their domains in ``domains_``."""
-    rows = getattr(estimator, "reference_", None)
-    if not isinstance(estimator, Gated) or rows is None:
+    if not isinstance(estimator, Gated):
         return {}
-    found = {_ROWS: torch.from_numpy(np.ascontiguousarray(rows, np.float32))}
+    found = {_ROWS: torch.from_numpy(np.ascontiguousarray(estimator.reference_, np.float32))}
     if estimator.reference_domains_ is not None:
         places = {str(name): place for place, name in enumerate(estimator.domains_)}
         found[_DOMAINS] = torch.tensor([places[str(name)] for name in estimator.reference_domains_], dtype=torch.int64)
@@ -162,9 +159,7 @@ def _kept_of_training(estimator: NetworkEstimator) -> dict[str, Tensor]:
 
 def _take_rows(estimator: Gated, tensors: dict[str, Tensor]) -> None:
     """Move the rows kept of training from the tensors into the estimator; refused where they are no such rows."""
-    rows, domains = tensors.pop(_ROWS, None), tensors.pop(_DOMAINS, None)
-    if rows is None:  # it was loaded from a file of format 1 before
-        return
+    rows, domains = tensors.pop(_ROWS), tensors.pop(_DOMAINS, None)
     if rows.dtype != torch.float32 or rows.dim() != 2 or rows.shape[1] != estimator.n_features_in_:
         raise ValueError("the rows kept of training are not of the shape that the card tells of")
     if not rows.isfinite().all():
@@ -242,9 +237,9 @@ def _card(folder: Path) -> dict[str, Any]:
     if type(found) is int and found > FORMAT:
         raise DataError(
             f"{path} was saved by a newer version (gated-domains {card.get('gated_domains')}, format {found}); this "
-            f"one ({__version__}) reads formats up to {FORMAT}: update it"
+            f"one ({__version__}) reads format {FORMAT}: update it"
         )
-    if type(found) is not int or found not in _READ:
+    if type(found) is not int or found != FORMAT:
         raise DataError(f"{path} is of format {found!r}, this version reads {FORMAT}; {_AGAIN}")
     return card
 

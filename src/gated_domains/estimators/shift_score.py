@@ -79,12 +79,7 @@ def shift_score(estimator: Any, X: Any, *, groups: Any, permutations: int, seed:
 def kept_rows(estimator: Any) -> NDArray[np.float32]:
     """The rows that a gated estimator has kept of its training; refused where there are too few."""
     check_is_fitted(estimator)
-    found: NDArray[np.float32] | None = getattr(estimator, "reference_", None)
-    if found is None:
-        raise ValueError(
-            "this estimator was saved by an older version, which kept no rows of training to compare new ones with; "
-            "fit it again"
-        )
+    found: NDArray[np.float32] = estimator.reference_
     if len(found) < 2:
         raise ValueError(
             f"this estimator has kept {len(found)} rows of training to compare new ones with "

@@ -91,7 +91,7 @@ class DomainScores:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> DomainScores:
-        """Scores as they were stored; those from before there were groups have none."""
+        """Scores as ``as_json`` stored them."""
         by_group = stored.get("by_group")
         return cls(
             metric_named(stored["metric"]),

@@ -114,21 +114,21 @@ class Model:
         try:
             fields = dict(card["shape"])
             inputs, mean, scale = tuple(fields["inputs"]), float(fields["mean"]), float(fields["scale"])
-            domains = tuple(fields.get("domains", ()))
+            domains = tuple(fields["domains"])
             shape = Shape(**{**fields, "inputs": inputs, "domains": domains, "mean": mean, "scale": scale})
             _check_known(shape, folder)
             schema = Schema.from_description(card["schema"])
-            temperature = float(card.get("temperature", 1.0))  # older models have none
+            temperature = float(card["temperature"])
             outputs = len(schema.class_names or schema.label_names or ("number",))
             if (tuple(schema.encoding.shape), outputs) != (inputs, shape.outputs):
                 raise ValueError("its shape and its schema do not go together")
             method = shape.build(task=_task_like(schema, mean, scale))
+            trained_on = dict(card["trained_on"])
         except _UnknownPartError:
             raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{folder / CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
         load_weights(method, folder)
-        trained_on = card.get("trained_on", {})
         return cls(method=method.eval(), shape=shape, schema=schema, temperature=temperature, trained_on=trained_on)
 
 

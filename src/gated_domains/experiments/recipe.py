@@ -49,31 +49,6 @@ SWITCHES = {
 }
 """Settings of a training that go with every method, and what they are called in a table."""
 _TRAINING = frozenset(TrainingSettings.model_fields)
-_NEVER = object()
-_LATER: dict[str, Any] = {"pretrained": None, "shrunk": False, "backbone": None}
-_LATER_IN_TRAINING = {
-    name: TrainingSettings.model_fields[name].default
-    for name in (
-        "decay",
-        "drop_after",
-        "plateau_on",
-        "warmup",
-        "accumulate",
-        "checkpoint_activations",
-        "augment",
-        "fourier_mix",
-        "consistency",
-    )
-}
-_LATER_IN_METHODS = {
-    "test_gates": "sample",
-    "train_gates": "sample",
-    "max_bases": None,
-    "lambda_ols": None,
-    "lambda_l1": None,
-    "lambda_orth": None,
-    "norm_statistics": "batch",
-}
 _USUAL = {"ema": 0.999, "mixstyle": 0.5, "swad": True, "fourier_mix": 0.9, "consistency": 1.0}
 _FEW_ROWS = 3_000
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
@@ -200,27 +175,14 @@ class Recipe(Frame):
         return fields
 
     def identity(self) -> dict[str, Any]:
-        """What tells this run from others on the same data: all but where the data lie and how they were read.
-
-        Weights that it starts from count by their digest, not by where they lie. Settings that came later are left out
-        where they are as ever, so that runs of older versions keep their names.
-        """
+        """All that decides the result on the same data: every field but ``data``, with weights by their digest."""
         fields = {name: value for name, value in self.plain().items() if name != "data"}
-        if self.training.sampling != "groups" or self.training.repeat_rows:  # as ever: rows were repeated
-            fields["training"].pop("repeat_rows")
-        fields["training"] = {
-            name: value for name, value in fields["training"].items() if _LATER_IN_TRAINING.get(name, _NEVER) != value
-        }
-        fields["method"] = {
-            name: value for name, value in fields["method"].items() if _LATER_IN_METHODS.get(name, _NEVER) != value
-        }
         if self.backbone is not None:
             fields["pretrained"] = None  # published weights are not looked at where a body is started from
+            fields["backbone"] = digest_of_weights(Path(self.backbone))
         elif self.body != "auto":
             fields["pretrained"] = weights_digest(self.body, self.pretrained, shrunk=self.shrunk)
-        if self.backbone is not None:
-            fields["backbone"] = digest_of_weights(Path(self.backbone))
-        return {name: value for name, value in fields.items() if _LATER.get(name, _NEVER) != value}
+        return fields
 
     @property
     def label(self) -> str:

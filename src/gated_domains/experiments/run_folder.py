@@ -20,9 +20,9 @@ from gated_domains.data.files import expanded, written_whole
 from gated_domains.data.npz import read_arrays
 from gated_domains.experiments.hashing import canonical, run_hash
 from gated_domains.experiments.json_files import jsonable, parsed_json, read_json, write_json
-from gated_domains.experiments.locks import only_worker
 from gated_domains.reports.results import FORMAT
 from gated_domains.reports.results import RESULT_FILE as RESULT
+from gated_domains.utils.locks import folder_lock
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
@@ -89,7 +89,7 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Work in this folder alone: while another process does, it is refused."""
-        with only_worker(self.path):
+        with folder_lock(self.path):
             for left in self.path.iterdir():  # by a worker that was killed
                 if _DRAFT.fullmatch(left.name) and left.is_file():
                     left.unlink()

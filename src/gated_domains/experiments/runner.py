@@ -368,7 +368,7 @@ class Runner:
         method.to(job.fabric.device).eval()
         predicted, temperature = self._predicted(job, method, job.material)
         ends = [run.result() for run in job.before]
-        selected: list[Any] = [end.get("selection_score") for end in ends]
+        selected: list[Any] = [end["selection_score"] for end in ends]
         outcome = Outcome(
             best_epoch=max(int(end["best_epoch"]) for end in ends),
             epochs=max(int(end["epochs"]) for end in ends),
@@ -419,7 +419,7 @@ class Runner:
             predicted=made.predicted,
             temperature=made.temperature,
             seconds=made.outcome.seconds + sum(float(end["seconds"]) for end in needed),
-            peak_memory=_highest([made.peak_memory, *(end.get("peak_memory") for end in needed)]),
+            peak_memory=_highest([made.peak_memory, *(end["peak_memory"] for end in needed)]),
             notes=notes,
         )
         job.folder.finish(found)

@@ -226,12 +226,7 @@ def _run_once(recipes: Sequence[Recipe], run_all: RunAll) -> dict[str, RunFolder
 
 
 def _score(run: RunFolder) -> float | None:
-    if not run.done:
-        return None
-    found = run.result()
-    if "selection_score" not in found:
-        raise DataError(f"{run.path} does not say what it was selected by; delete this folder to run it again")
-    return found["selection_score"]
+    return run.result()["selection_score"] if run.done else None
 
 
 def _identity(recipe: Recipe) -> str:

@@ -27,7 +27,7 @@ def check_about(about: Mapping[str, Any], graph: Any, path: Path) -> Schema:
 def _checked(about: Mapping[str, Any], graph: Any) -> Schema:
     _one_of(about, "kind", ("run", "estimator"))
     _one_of(about, "gates", ("sample", "batch"))
-    numbers = about.get("numbers", 1)
+    numbers = about["numbers"]
     if type(numbers) is not int or numbers < 1:
         raise DataError(f"numbers are {numbers!r}")
     schema = Schema.from_description(about["schema"])

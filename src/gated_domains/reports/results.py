@@ -198,9 +198,8 @@ def read_result(path: Path) -> RunResult:
 
 def _parsed(stored: Mapping[str, Any]) -> RunResult:
     parameters, validation = stored["parameters"], stored["validation"]
-    overall, best_epoch = validation.get("overall"), stored["best_epoch"]
+    overall, best_epoch = validation["overall"], stored["best_epoch"]
     held_out = _texts(stored, "held_out")
-    # What came later is not in the results of older versions.
     found = stored["test"] or {"by_domain": {}}
     test, unscored, by_group = _scores(found["by_domain"]), tuple(found.get("unscored", ())), found.get("by_group")
     if sorted([*test, *unscored]) != sorted(held_out):
@@ -221,7 +220,7 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         seed=int(stored["seed"]),
         higher_is_better=bool(stored["higher_is_better"]),
         test=test,
-        validation=_scores(validation.get("by_domain", {})),
+        validation=_scores(validation["by_domain"]),
         validation_overall=None if overall is None else float(overall),
         best_epoch=None if best_epoch is None else int(best_epoch),
         epochs=int(stored["epochs"]),
@@ -231,18 +230,18 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         uses_domains=bool(stored["uses_domains"]),
         unscored=unscored,
         by_group=None if by_group is None else _scores(by_group),
-        score_by=tuple(map(str, stored.get("score_by", ()))),
+        score_by=_texts(stored, "score_by"),
         all_metrics={
             part: {name: Scores(_scores(kept["by_domain"]), float(kept["overall"])) for name, kept in metrics.items()}
-            for part, metrics in stored.get("all_metrics", {}).items()
+            for part, metrics in stored["all_metrics"].items()
         },
-        oracle=bool(stored.get("oracle", False)),
-        temperature=float(stored.get("temperature", 1.0)),
-        domain_names=tuple(map(str, stored.get("domain_names", ()))),
-        peak_memory=None if stored.get("peak_memory") is None else int(stored["peak_memory"]),
-        statistic=str(stored.get("statistic", "overall")),
-        split_seed=None if stored.get("split_seed") is None else int(stored["split_seed"]),
-        batchwise=bool(stored.get("batchwise", False)),
+        oracle=bool(stored["oracle"]),
+        temperature=float(stored["temperature"]),
+        domain_names=_texts(stored, "domain_names"),
+        peak_memory=None if stored["peak_memory"] is None else int(stored["peak_memory"]),
+        statistic=_text(stored, "statistic"),
+        split_seed=None if stored["split_seed"] is None else int(stored["split_seed"]),
+        batchwise=bool(stored["batchwise"]),
     )
 
 

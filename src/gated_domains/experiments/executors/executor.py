@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gated_domains.experiments.executors.plan import Plan, Work
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.run_job import RunWatcher
 from gated_domains.experiments.runner import Runner
+from gated_domains.utils.locks import BusyError
 
 RETRIES = 3
 LOOK_AGAIN = 1.0  # seconds between two looks at what other processes are at work in

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.hashing import run_hash
-from gated_domains.experiments.locks import BusyError
 from gated_domains.experiments.recipe import Recipe, resolved
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner, only_joins
+from gated_domains.utils.locks import BusyError
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -198,7 +198,7 @@ class AccuracyCalibration:
             estimated=known,
             measured={domain["name"]: _share(domain["measured"]) for domain in domains},
             confidence={domain["name"]: _share(domain["confidence"]) for domain in domains},
-            of_sources=None if description.get("of_sources") is None else _share(description["of_sources"]),
+            of_sources=None if description["of_sources"] is None else _share(description["of_sources"]),
         )
 
 

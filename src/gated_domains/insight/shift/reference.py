@@ -91,7 +91,6 @@ class Reference:
             raise _wrong(path, f"has format {about['format']}, this version reads {FORMAT}")
         if str(about["of"]) != of:
             return None
-        arrays.setdefault("groups", np.empty(0, np.int64))  # of a file from before there were any
         names = tuple(map(str, np.atleast_1d(about["domain_names"])))
         _check(path, arrays, names)
         made = cls(**{name: arrays[name] for name in _FORMS}, domain_names=names, trained_on=bool(about["trained_on"]))
