@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 
 from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
 from gated_domains.layer.precision import autocast_off
-from gated_domains.layer.transforms import exporting, inside_transform
 
 # How much memory one block of kernel values may take before the work is cut into chunks of bases.
 MEMORY_BUDGET = 256 * 2**20
@@ -178,7 +177,7 @@ def _times(beta: Tensor, symmetric: Tensor) -> Tensor:
 
 
 def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) -> int:
-    if exporting():
+    if _exporting():
         return bases.shape[0]
     # A callable of the user's may well broadcast (rows, size, features); ours never do.
     width = bases.shape[-1] if isinstance(as_kernel(kernel), PairFunction) else 1
@@ -187,6 +186,17 @@ def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) ->
 
 
 def _recomputed(block: Callable[[Tensor, Tensor], Tensor], x: Tensor, some: Tensor) -> Tensor:
-    if inside_transform() or not torch.is_grad_enabled():
+    if _inside_transform() or not torch.is_grad_enabled():
         return block(x, some)
     return cast(Tensor, checkpoint(block, x, some, use_reentrant=False))
+
+
+def _exporting() -> bool:
+    """True while a graph is traced for export, where a decision on the batch size would fix it."""
+    told = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+    return bool(told())
+
+
+def _inside_transform() -> bool:
+    """True inside vmap, grad and their kin; while a graph is being compiled, False."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
