@@ -24,8 +24,7 @@ from gated_domains.evaluation.formulas import FORMULAS
 from gated_domains.evaluation.selection import validation_loss
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.run_folder import RunFolder
-from gated_domains.layer.prediction import Logits
-from gated_domains.layer.tasks import MultiLabel
+from gated_domains.layer.tasks import Logits, MultiLabel
 from gated_domains.methods import METHODS, lisa
 from gated_domains.methods.lisa import random_partners
 from made_published import LABELS, labelled

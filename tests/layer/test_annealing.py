@@ -11,9 +11,9 @@ import torch
 
 from gated_domains.data.synthetic import synthetic
 from gated_domains.layer import CosineGate, GatedDomainUnits, MLPExperts, MMDGate, ProjectionGate, annealing
+from gated_domains.layer.annealing import hand_on
 from gated_domains.layer.fitting import median_sigma
 from gated_domains.layer.regrouping import critical_temperature, settled_groups
-from gated_domains.layer.replicas import hand_on
 
 pytestmark = pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
 

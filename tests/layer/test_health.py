@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from gated_domains.layer import CosineGate, GatedDomainUnits, GateWarning, InnerProducts, MMDGate, ProjectionGate
 from gated_domains.layer.fitting import kmeans_bases, paper_bases
-from gated_domains.layer.health import gate_health
+from gated_domains.layer.gates import gate_health
 from gated_domains.layer.kernels import Gaussian
 
 ROWS, BASES = 50, 4

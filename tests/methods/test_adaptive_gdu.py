@@ -15,8 +15,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.experiments.model import Model
 from gated_domains.export.exporting import export_model
-from gated_domains.layer.annealing import Adapted
-from gated_domains.layer.replicas import hand_on
+from gated_domains.layer.annealing import Adapted, hand_on
 from gated_domains.training.outcome import Keeping
 from small_trainings import Records, build, identical, material, pictures, training, weights
 

@@ -22,7 +22,7 @@ from domain_problems import (
 from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
-from gated_domains.layer.prediction import Logits
+from gated_domains.layer.tasks import Logits
 from gated_domains.methods import IRM
 from small_trainings import build, vectors
 

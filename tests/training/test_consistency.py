@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import GateWarning
-from gated_domains.layer.prediction import Logits
-from gated_domains.layer.tasks import Binary, MultiClass, MultiLabel, ProbabilisticRegression, Regression
+from gated_domains.layer.tasks import Binary, Logits, MultiClass, MultiLabel, ProbabilisticRegression, Regression
 from gated_domains.methods import METHODS, Numbers
 from gated_domains.training.consistency import TEACHER_DECAY
 from gated_domains.training.settings import TrainingSettings

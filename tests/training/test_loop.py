@@ -19,7 +19,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import InOrder
 from gated_domains.evaluation.selection import SelectionRule
 from gated_domains.experiments.model import class_weights
-from gated_domains.layer.prediction import Logits
+from gated_domains.layer.tasks import Logits
 from gated_domains.methods import ERM, Classes
 from gated_domains.methods.method import total
 from gated_domains.training.ema import EMA

@@ -14,7 +14,7 @@ from gated_domains.backbones.finding import unmoved_buffers
 from gated_domains.backbones.gating import GatingView
 from gated_domains.backbones.view import View
 from gated_domains.backbones.views import Standardised
-from gated_domains.layer.checks import check_rows
+from gated_domains.layer.fitting import check_rows
 from gated_domains.layer.precision import at_least_float32, autocast_off
 
 _ROWS_AT_ONCE = 512

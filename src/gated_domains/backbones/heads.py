@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.finding import Inputs, call, evaluating, find_head, unmoved_buffers
 from gated_domains.backbones.views import InputView, ManyLayers, Standardised, ViewedHead
-from gated_domains.layer.checks import check_rows
 from gated_domains.layer.experts import LinearExperts
-from gated_domains.layer.replicas import on_first_rank
+from gated_domains.layer.fitting import check_rows, on_first_rank
 from gated_domains.layer.units import GatedDomainUnits
 
 Gating = Callable[..., Tensor] | Sequence[str]

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from gated_domains.layer.fitting import on_first_rank
 from gated_domains.layer.precision import at_least_float32
-from gated_domains.layer.replicas import on_first_rank
 from gated_domains.layer.units import GatedDomainUnits
 
 _CHANNELS_SECOND = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d)

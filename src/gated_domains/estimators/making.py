@@ -12,8 +12,8 @@ from gated_domains.common.numbers import at_least_one, flag, not_negative, posit
 from gated_domains.common.paper import GateName
 from gated_domains.estimators.network import GatedNetwork
 from gated_domains.estimators.scaling import Scaling
-from gated_domains.layer.checks import check_rows
 from gated_domains.layer.fitting import (
+    check_rows,
     choose_num_bases,
     drawn_from_clusters,
     exact,

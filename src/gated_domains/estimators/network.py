@@ -9,10 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gated_domains.estimators.scaling import Scaling
-from gated_domains.layer.output import GatedOutput, Weighed
-from gated_domains.layer.prediction import Logits, Prediction
+from gated_domains.layer.gates import GatedOutput, Weighed
 from gated_domains.layer.products import residual
-from gated_domains.layer.tasks import Binary, Predicted, Regression, Task
+from gated_domains.layer.tasks import Binary, Logits, Predicted, Prediction, Regression, Task
 from gated_domains.layer.units import GatedDomainUnits, Gates
 
 

@@ -14,7 +14,7 @@ from gated_domains.backbones.finding import evaluating
 from gated_domains.data.batches import Samples
 from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder
-from gated_domains.layer.output import Weighed
+from gated_domains.layer.gates import Weighed
 from gated_domains.methods.gdu import GDU
 from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
 

@@ -2,8 +2,7 @@
 
 from gated_domains.common.health import GateHealth, GateWarning
 from gated_domains.layer.experts import Experts, LinearExperts, MLPExperts, StackedExperts
-from gated_domains.layer.gates import CosineGate, MMDGate, ProjectionGate
-from gated_domains.layer.output import GatedOutput, Weighed
+from gated_domains.layer.gates import CosineGate, GatedOutput, MMDGate, ProjectionGate, Weighed
 from gated_domains.layer.products import InnerProducts
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.units import GatedDomainUnits

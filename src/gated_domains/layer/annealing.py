@@ -10,12 +10,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from gated_domains.common.numbers import positive
-from gated_domains.layer.fitting import drawn_from_clusters, exact, subsample
+from gated_domains.layer.fitting import drawn_from_clusters, exact, on_first_rank, subsample
 from gated_domains.layer.from_data import FitsData
 from gated_domains.layer.gates import MMDGate, SoftmaxGate
 from gated_domains.layer.kernels import squared_distances
 from gated_domains.layer.regrouping import Regrouped, critical_temperature, regroup
-from gated_domains.layer.replicas import hand_on, on_first_rank, remembered
 
 Units = TypeVar("Units", bound="Anneals")
 
@@ -193,6 +192,23 @@ class Anneals(FitsData):
     def _handed_on(self, followers: list[Tensor], optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
         """All that has a row for each place, and is not a basis itself."""
         held = [*self.experts.parameters(), *followers]
-        state = [tensor for owner in (self.bases, *held) for tensor in remembered(optimizer, owner)]
+        state = [tensor for owner in (self.bases, *held) for tensor in _remembered(optimizer, owner)]
         statistics = [buffer for buffer in self.experts.buffers() if buffer.is_floating_point()]
         return [tensor for tensor in (*held, *state, *statistics) if tensor.shape[:1] == (self.max_bases,)]
+
+
+def _remembered(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> list[Tensor]:
+    """What the optimiser remembers of every single number of a parameter: its moments."""
+    state = {} if optimizer is None else optimizer.state.get(parameter, {})
+    return [value for value in state.values() if isinstance(value, Tensor) and value.shape == parameter.shape]
+
+
+@torch.no_grad()
+def hand_on(tensor: Shaped[Tensor, "places ..."], takes_over: Float[Tensor, "places before"]) -> None:
+    """Make each row the sum of its shares of the rows before, in place; rows that take over themselves stay."""
+    shares = takes_over.tolist()
+    before = {old: tensor[old].clone() for row in shares for old, share in enumerate(row) if share}
+    for new, row in enumerate(shares):
+        parts = [share * before[old] for old, share in enumerate(row) if share]
+        if row[new] != 1:
+            tensor[new] = torch.stack(parts).sum(0)

@@ -1,16 +1,19 @@
-"""What a layer takes from data, in torch: sigma, bases, their number, kappa."""
+"""What a layer takes from data, in torch: sigma, bases, their number, kappa.
+
+``check_rows`` refuses rows that nothing can be fitted to; ``on_first_rank`` fits once where several processes train.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from gated_domains.common.assignment import cheapest_assignment
-from gated_domains.layer.checks import check_rows
 from gated_domains.layer.kernels import squared_distances
 
 # Row counts up to which a heuristic looks at everything; beyond, at a random subsample of that size.
@@ -18,6 +21,27 @@ _MEDIAN_ROWS = 2_000
 _CLUSTER_ROWS = 10_000
 
 Initialiser = Callable[[Tensor, int, int, int], Tensor]
+
+
+def check_tensor(name: str, x: object) -> None:
+    """Refuse what is no tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}; convert with torch.as_tensor(...)")
+
+
+def check_rows(x: Tensor, *, at_least: int = 1, purpose: str = "fitting") -> Tensor:
+    """The rows, refused unless they are a floating-point matrix, finite, and enough."""
+    if x.dim() != 2:
+        raise ValueError(f"expected rows of features with shape (rows, features), got shape {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise TypeError(f"features must be floating point, got {x.dtype}; convert them with .float()")
+    if len(x) < at_least:
+        raise ValueError(f"{purpose} needs at least {at_least} rows, got {len(x)}; pass more rows")
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        rows = int((~finite).any(-1).sum())
+        raise ValueError(f"features hold NaN or infinity in {rows} of {len(x)} rows; clean or drop those rows first")
+    return x
 
 
 def median_sigma(features: Float[Tensor, "rows features"], *, max_rows: int = _MEDIAN_ROWS, seed: int = 0) -> float:
@@ -176,6 +200,27 @@ def subsample(x: Float[Tensor, "rows features"], max_rows: int, seed: int) -> Fl
 def exact(x: Tensor) -> Tensor:
     """In float64 where the device has it: one far-off row would cost all others their distances in float32."""
     return x if x.device.type == "mps" else x.double()
+
+
+def on_first_rank(fit: Callable[[], object], state: Sequence[Tensor]) -> None:
+    """Run ``fit`` on rank 0 and broadcast the tensors it wrote; a failure there is raised everywhere."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        fit()
+        return
+    failure: Exception | None = None
+    if dist.get_rank() == 0:
+        try:
+            fit()
+        except Exception as error:  # raised again below, once the other ranks no longer wait
+            failure = error
+    succeeded = torch.tensor([int(failure is None)], device=state[0].device)
+    dist.broadcast(succeeded, src=0)
+    if failure is not None:
+        raise failure
+    if not int(succeeded):
+        raise RuntimeError("fitting failed on rank 0; its own error says why")
+    for tensor in state:
+        dist.broadcast(tensor.detach(), src=0)
 
 
 def _plus_plus(x: Tensor, norms: Tensor, clusters: int, seed: int) -> Tensor:

@@ -11,23 +11,22 @@ from torch import Tensor, nn
 
 from gated_domains.common.health import Drift, GateHealth, warn_of_dead_gates
 from gated_domains.common.numbers import positive
-from gated_domains.layer.checks import check_rows, check_tensor
-from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.fitting import (
     Initialiser,
+    check_rows,
+    check_tensor,
     choose_num_bases,
     kmeans_bases,
     match_kappa,
     median_sigma,
     nearest_places,
+    on_first_rank,
     subsample,
     typical_distance,
 )
-from gated_domains.layer.gates import Gate, SoftmaxGate
-from gated_domains.layer.health import gate_health
+from gated_domains.layer.gates import Coverage, Gate, SoftmaxGate, gate_health
 from gated_domains.layer.kernels import KernelLike, as_kernel, squared_distances
 from gated_domains.layer.products import InnerProducts, inner_products, residual
-from gated_domains.layer.replicas import forget, on_first_rank
 
 Units = TypeVar("Units", bound="FitsData")
 
@@ -108,7 +107,7 @@ class FitsData(nn.Module):
         self._fit_everywhere(fit)
         self._origin = "data"
         if optimizer is not None:
-            forget(optimizer, self.bases)
+            _forget(optimizer, self.bases)
         return self
 
     def fit_sigma(self: Units, features: Shaped[Tensor, "..."], *, seed: int = 0) -> Units:
@@ -246,7 +245,7 @@ class FitsData(nn.Module):
         self._fit_everywhere(refit)
         self._origin = "data"
         if optimizer is not None:
-            forget(optimizer, self.bases)
+            _forget(optimizer, self.bases)
         return self
 
     @property
@@ -345,3 +344,10 @@ def _filled(bases: Float[Tensor, "bases size features"], active: Bool[Tensor, " 
     used = active[:, None, None]
     total = torch.where(used, bases.detach(), 0).sum((0, 1))
     return torch.where(used, bases, total / (active.sum() * bases.shape[1]))
+
+
+def _forget(optimizer: torch.optim.Optimizer, parameter: Tensor) -> None:
+    """Zero what the optimiser remembers of a parameter that was just rewritten."""
+    for name, value in optimizer.state.get(parameter, {}).items():
+        if isinstance(value, Tensor) and name != "step_size":  # Rprop's, which would never grow again from 0
+            value.zero_()

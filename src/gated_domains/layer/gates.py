@@ -1,18 +1,29 @@
-"""Gates: from inner products to beta, the weight of each basis for each sample."""
+"""Gates: from inner products to beta, the weight of each basis for each sample.
+
+Also here: ``Coverage``, how familiar a sample is; ``Weighed`` and ``GatedOutput``, what an evaluation returns; and
+``gate_health``, whether gates do anything.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gated_domains.common.health import DEAD_WEIGHT, DOUBLED, GateHealth
 from gated_domains.common.names import known_name
 from gated_domains.common.numbers import not_negative, positive
+from gated_domains.layer.precision import Scalars, shown
 from gated_domains.layer.products import InnerProducts
-from gated_domains.layer.scalars import Scalars, shown
 
 EXPLAINING_RIDGE = 1e-6
 """Of the exact projection that a ProjectionGate without a ridge explains a sample by."""
+
+# torch.quantile refuses more values than this.
+_QUANTILE_LIMIT = 2**24
+_UNFITTED = 2e4  # beyond any residual, so that an unfitted layer never falls back
 
 
 class Gate(Scalars):
@@ -141,3 +152,95 @@ def as_gate(gate: str | Gate) -> Gate:
     if not isinstance(gate, Gate):
         raise TypeError(f"gate must be a gate or its name, got {gate!r}; try CosineGate(kappa) or 'mmd'")
     return gate
+
+
+class Coverage(Scalars):
+    """How familiar a sample is, from 1 (like the training data) to 0 (unlike anything the bases express).
+
+    ``c = clip((q97 - r) / max(q97 - q50, eps), 0, 1)`` of the residual r, with quantiles of training residuals.
+
+    Before ``fit`` every sample is covered: c = 1.
+    """
+
+    q50: Tensor
+    q97: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_scalar("q50", _UNFITTED / 2)
+        self.add_scalar("q97", _UNFITTED)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether quantiles were taken of data."""
+        return float(self.q97) < 0.99 * _UNFITTED  # half precision rounds it
+
+    def forward(self, residual: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        q50, q97 = self.q50.to(residual.dtype), self.q97.to(residual.dtype)
+        width = (q97 - q50).clamp_min(torch.finfo(residual.dtype).eps)
+        return ((q97 - residual) / width).clamp(0, 1)
+
+    @torch.no_grad()
+    def fit(self, residual: Float[Tensor, " rows"]) -> None:
+        """Set the quantiles from the residuals of training data."""
+        kept = residual.detach().flatten()
+        kept = kept[:: 1 + kept.numel() // _QUANTILE_LIMIT]
+        levels = torch.tensor([0.5, 0.97], dtype=kept.dtype, device=kept.device)
+        q50, q97 = torch.quantile(kept, levels)
+        self.q50.copy_(q50)
+        self.q97.copy_(q97)
+
+    def extra_repr(self) -> str:
+        return f"q50={shown(self.q50)}, q97={shown(self.q97)}"
+
+
+class Weighed(NamedTuple):
+    """What gates found of a batch. With batch or stream gates, beta and products have a leading size of 1."""
+
+    products: InnerProducts
+    beta: Float[Tensor, "*gated bases"]
+    coverage: Float[Tensor, "*batch"] | None = None
+    """Familiarity of each sample, from 1 (like the training data) to 0; None without a shared expert."""
+    applies_coverage: bool = False
+    """Whether coverage scales the deviations from the shared expert."""
+
+    @property
+    def mixture(self) -> Float[Tensor, "*gated bases"]:
+        """How much of each basis' deviation a sample gets: beta, times coverage where that is applied."""
+        if self.coverage is None or not self.applies_coverage:
+            return self.beta
+        return self.coverage.unsqueeze(-1) * self.beta
+
+
+class GatedOutput(NamedTuple):
+    """All that one evaluation found. With batch or stream gates, beta and products have a leading size of 1."""
+
+    prediction: Float[Tensor, "*batch outputs"]
+    beta: Float[Tensor, "*gated bases"]
+    products: InnerProducts
+    variance: Float[Tensor, "*batch outputs"] | None = None
+    """Of the prediction, for a probabilistic task."""
+    coverage: Float[Tensor, "*batch"] | None = None
+    """Familiarity of each sample, from 1 (like the training data) to 0; it scales nothing unless units apply it."""
+
+
+@torch.no_grad()
+def gate_health(products: InnerProducts, beta: Float[Tensor, "rows bases"]) -> GateHealth:
+    """Measure the gates on a sample, from what one evaluation returned."""
+    used = torch.arange(beta.shape[-1], device=beta.device)
+    if products.active is not None:
+        used = used[products.active]
+    alone = len(used) < 2  # one basis has weight 1 everywhere, and nothing is wrong with that
+    relative = products.cross[:, used] / products.self_product.unsqueeze(-1)
+    norms = products.norms[used]
+    cosine = products.gram[used][:, used] * torch.rsqrt(norms.unsqueeze(-1) * norms)
+    same = torch.nonzero(torch.triu(cosine > DOUBLED, diagonal=1)).tolist()
+    weight = beta[:, used].abs()
+    varied = len(beta) > 1 and not alone
+    return GateHealth(
+        beta_std=float(beta[:, used].std(0).max()) if varied else float("inf"),
+        kernel_low=float(relative.amin(1).float().quantile(0.1)),
+        kernel_high=float(relative.amax(1).float().quantile(0.9)),
+        dead=tuple(int(used[j]) for j in torch.nonzero(weight.amax(0) < DEAD_WEIGHT).flatten()),
+        doubled=tuple((int(used[i]), int(used[j])) for i, j in same),
+    )

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from gated_domains.common.names import known_name
 from gated_domains.common.numbers import positive
-from gated_domains.layer.precision import at_least_float32, autocast_off
-from gated_domains.layer.scalars import Scalars, shown
+from gated_domains.layer.precision import Scalars, at_least_float32, autocast_off, shown
 
 KernelLike = Callable[[Tensor, Tensor], Tensor]
 

@@ -15,10 +15,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gated_domains.layer.fused import fused_gram, fused_mean_kernel, wins
-from gated_domains.layer.kernels import KernelLike, PairFunction, RadialKernel, as_kernel
+from gated_domains.layer.kernels import KernelLike, PairFunction, as_kernel
 from gated_domains.layer.precision import autocast_off
-from gated_domains.layer.transforms import exporting, inside_transform
 
 # How much memory one block of kernel values may take before the work is cut into chunks of bases.
 MEMORY_BUDGET = 256 * 2**20
@@ -48,8 +46,8 @@ def inner_products(
 ) -> InnerProducts:
     """The inner products of every row of x with every basis."""
     vectors = bases.flatten(0, 1)
-    if (bases.requires_grad and not x.requires_grad) or wins(kernel, x, bases):
-        # Apart, so that no gradient of frozen features is computed only to be thrown away; and large ones not copied.
+    if bases.requires_grad and not x.requires_grad:
+        # Apart, so that no gradient of frozen features is computed only to be thrown away.
         cross, gram = mean_kernel(kernel, x, bases, budget=budget), mean_gram(kernel, bases, vectors, budget=budget)
     else:
         both = mean_kernel(kernel, torch.cat([x, vectors]), bases, budget=budget)
@@ -109,12 +107,7 @@ def mean_kernel(
     *,
     budget: int = MEMORY_BUDGET,
 ) -> Float[Tensor, "rows bases"]:
-    """``mean_n k(x_i, v_jn)``; over the budget in chunks of bases, whose kernel values are recomputed for gradients.
-
-    Large ones on a GPU go the fused way, which holds no kernel values at all.
-    """
-    if wins(kernel, x, bases):
-        return fused_mean_kernel(cast(RadialKernel, kernel), x, bases)
+    """``mean_n k(x_i, v_jn)``; over the budget in chunks of bases, whose kernel values are recomputed for gradients."""
 
     def block(rows: Tensor, some: Tensor) -> Tensor:
         values = kernel(rows, some.flatten(0, 1))
@@ -135,8 +128,6 @@ def mean_gram(
 ) -> Float[Tensor, "bases bases"]:
     """``mean_nm k(v_jn, v_lm)``, as ``mean_kernel`` of the ``vectors`` of all bases, one after the other."""
     vectors = bases.flatten(0, 1) if vectors is None else vectors
-    if wins(kernel, vectors, bases):
-        return fused_gram(cast(RadialKernel, kernel), bases)
     return _mean_of_rows(mean_kernel(kernel, vectors, bases, budget=budget), bases)
 
 
@@ -186,7 +177,7 @@ def _times(beta: Tensor, symmetric: Tensor) -> Tensor:
 
 
 def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) -> int:
-    if exporting():
+    if _exporting():
         return bases.shape[0]
     # A callable of the user's may well broadcast (rows, size, features); ours never do.
     width = bases.shape[-1] if isinstance(as_kernel(kernel), PairFunction) else 1
@@ -195,6 +186,17 @@ def _bases_a_chunk(kernel: KernelLike, x: Tensor, bases: Tensor, budget: int) ->
 
 
 def _recomputed(block: Callable[[Tensor, Tensor], Tensor], x: Tensor, some: Tensor) -> Tensor:
-    if inside_transform() or not torch.is_grad_enabled():
+    if _inside_transform() or not torch.is_grad_enabled():
         return block(x, some)
     return cast(Tensor, checkpoint(block, x, some, use_reentrant=False))
+
+
+def _exporting() -> bool:
+    """True while a graph is traced for export, where a decision on the batch size would fix it."""
+    told = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+    return bool(told())
+
+
+def _inside_transform() -> bool:
+    """True inside vmap, grad and their kin; while a graph is being compiled, False."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None

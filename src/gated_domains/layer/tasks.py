@@ -1,11 +1,12 @@
 """Tasks: how the experts' outputs become one prediction, its loss, and what a person reads of it.
 
 A head without a task mixes raw outputs, as ``nn.Linear`` would give them; a task adds the loss and the reading.
+``Logits`` is what a task reads of a network without gates, ``Prediction`` what a trained one predicts of samples.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,24 @@ class Predicted(Protocol):
     def prediction(self) -> Tensor: ...
     @property
     def variance(self) -> Tensor | None: ...
+
+
+class Logits(NamedTuple):
+    """What a task reads of a network without gates."""
+
+    prediction: Tensor
+    variance: Tensor | None = None
+
+
+class Prediction(NamedTuple):
+    """Probabilities of the classes, or the number predicted; of a gated method also what its gates saw."""
+
+    output: Float[Tensor, "batch outputs"]
+    beta: Float[Tensor, "batch bases"] | None = None
+    residual: Float[Tensor, " batch"] | None = None
+    """``||phi(x) - sum_j beta_j mu_j||^2``: how unlike anything the bases express a sample is."""
+    coverage: Float[Tensor, " batch"] | None = None
+    """How much of the deviations from the shared expert a sample gets, 0 to 1."""
 
 
 class Task:

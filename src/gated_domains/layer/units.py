@@ -17,13 +17,20 @@ from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_set
 from gated_domains.common.room import room, room_to_grow
 from gated_domains.layer import penalties
 from gated_domains.layer.annealing import Anneals
-from gated_domains.layer.checks import check_input
-from gated_domains.layer.coverage import Coverage
 from gated_domains.layer.experts import ExpertsFactory, LinearExperts, start_at_zero
-from gated_domains.layer.fitting import paper_normal
-from gated_domains.layer.gates import GATES, Gate, ProjectionGate, SoftmaxGate, as_gate, simplex
+from gated_domains.layer.fitting import check_tensor, paper_normal
+from gated_domains.layer.gates import (
+    GATES,
+    Coverage,
+    Gate,
+    GatedOutput,
+    ProjectionGate,
+    SoftmaxGate,
+    Weighed,
+    as_gate,
+    simplex,
+)
 from gated_domains.layer.kernels import Gaussian, KernelLike, kernel_like
-from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.penalties import Gated, Penalty, Target, as_orthogonality, mean_square_by_basis
 from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled, pooled_by_block
 from gated_domains.layer.stream import GateStream
@@ -195,7 +202,7 @@ class GatedDomainUnits(Anneals):
         ``blocks``, with ``gates="batch"``, numbers the block that each row belongs to: every block is then gated like a
         batch of its own. Beta and the products have a row for each sample, the same within a block.
         """
-        check_input("gating", gating, self.gating_features)
+        _check_input("gating", gating, self.gating_features)
         lead, z = gating.shape[:-1], gating.reshape(-1, self.gating_features)
         own = self._products(z)
         if blocks is not None:
@@ -218,7 +225,7 @@ class GatedDomainUnits(Anneals):
 
     def mix(self, features: Shaped[Tensor, "*batch features"], weighed: Weighed) -> GatedOutput:
         """The second half of ``evaluate``: what the experts say of the features, mixed as ``weigh`` found."""
-        check_input("features", features, self.in_features)
+        _check_input("features", features, self.in_features)
         lead = features.shape[:-1]
         self._check_weighed(lead, weighed)
         applied = weighed.coverage if weighed.applies_coverage else None
@@ -330,7 +337,7 @@ class GatedDomainUnits(Anneals):
 
     def _checked_view(self, features: Tensor, gating: Tensor | None) -> Tensor:
         """The view that gates see."""
-        check_input("features", features, self.in_features)
+        _check_input("features", features, self.in_features)
         if gating is None:
             if self.gating_features != self.in_features:
                 raise ValueError(
@@ -338,7 +345,7 @@ class GatedDomainUnits(Anneals):
                     f"{self.in_features}: pass that view as gating="
                 )
             return features
-        check_input("gating", gating, self.gating_features)
+        _check_input("gating", gating, self.gating_features)
         if gating.shape[:-1] != features.shape[:-1]:
             raise ValueError(
                 f"gating must have a row for each row of features, got shapes {tuple(gating.shape)} and "
@@ -367,3 +374,18 @@ class GatedDomainUnits(Anneals):
             f"{self.in_features} -> {self.out_features}, {used} bases of {self.basis_size}{room}{view}"
             f", task={self.task}, penalties: {weights or 'none'}"
         )
+
+
+def _check_input(name: str, x: Tensor, width: int) -> None:
+    """Refuse what is no batch of that width, by shape and type: reading values would stall a GPU and break export."""
+    check_tensor(name, x)
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {x.dtype}; convert them with .float()")
+    if x.dim() < 1 or x.shape[-1] != width:
+        another = f"; for such a view build GatedDomainUnits(..., gating_features={x.shape[-1]})" if x.dim() else ""
+        raise ValueError(
+            f"{name} must have width {width} in the last dimension, got shape {tuple(x.shape)}"
+            + (another if name == "gating" else "")
+        )
+    if any(size == 0 for size in x.shape[:-1]):
+        raise ValueError(f"{name} hold an empty batch, shape {tuple(x.shape)}: pass at least one row")

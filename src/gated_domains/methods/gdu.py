@@ -25,16 +25,13 @@ from gated_domains.common.paper import GateName
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
-from gated_domains.layer.fitting import exact, lloyd, match_kappa, subsample, typical_distance
-from gated_domains.layer.gates import GATES, SoftmaxGate
+from gated_domains.layer.fitting import exact, lloyd, match_kappa, on_first_rank, subsample, typical_distance
+from gated_domains.layer.gates import GATES, GatedOutput, SoftmaxGate, Weighed
 from gated_domains.layer.kernels import as_kernel, squared_distances
-from gated_domains.layer.output import GatedOutput, Weighed
 from gated_domains.layer.penalties import mean_square_by_basis
-from gated_domains.layer.prediction import Prediction
 from gated_domains.layer.products import residual
-from gated_domains.layer.replicas import on_first_rank
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
-from gated_domains.layer.tasks import Task
+from gated_domains.layer.tasks import Prediction, Task
 from gated_domains.layer.units import LAMBDA_DEV, GatedDomainUnits, Gates
 from gated_domains.methods.method import Looks, Method, Mode, Terms
 from gated_domains.methods.problem import Problem

@@ -14,8 +14,7 @@ from gated_domains.backbones.gated_norm import GatedNorm
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Sampling
-from gated_domains.layer.prediction import Prediction
-from gated_domains.layer.tasks import Predicted, Task
+from gated_domains.layer.tasks import Predicted, Prediction, Task
 from gated_domains.methods.problem import Problem
 from gated_domains.settings import Settings
 

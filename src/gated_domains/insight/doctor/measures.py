@@ -11,10 +11,8 @@ from torch import Tensor
 
 from gated_domains.common.health import GateHealth
 from gated_domains.layer.fitting import match_kappa, subsample, typical_distance
-from gated_domains.layer.gates import SoftmaxGate, simplex
-from gated_domains.layer.health import gate_health
+from gated_domains.layer.gates import SoftmaxGate, Weighed, gate_health, simplex
 from gated_domains.layer.kernels import as_kernel
-from gated_domains.layer.output import Weighed
 from gated_domains.layer.products import InnerProducts, mean_gram
 from gated_domains.layer.units import GatedDomainUnits
 
