@@ -38,12 +38,12 @@ from gated_domains.data.files import written_whole
 from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.comparing import plan
-from gated_domains.experiments.environment import machine
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.recipe import DataSettings, Recipe, checked_frame, default_training, methods_written
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.charts.drawn import figure
+from gated_domains.runs.environment import machine
+from gated_domains.runs.folder import RunFolder
 from gated_domains.training.engine import Hardware
 
 _MIXING = "fourier_mix=0.9,ema=0.995"

@@ -24,11 +24,11 @@ from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import HoldOut, hold_outs
 from gated_domains.experiments.comparing import plan
-from gated_domains.experiments.environment import machine
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.recipe import DataSettings, Frame, Recipe, default_training, methods_written
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.runs.environment import machine
+from gated_domains.runs.folder import RunFolder
 from gated_domains.training.engine import Hardware
 
 RESULTS = Path(__file__).parent / "results"

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from gated_domains.reports.gathering import gather
 from gated_domains.reports.page import write_page
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 METHODS = ("erm", "gdu", "linear", "coral", "irm", "group-dro", "fish", "lisa", "cgd", "arm-bn")
 ROWS, CLASSES, BASES, EPOCHS = 1_000, 10, 5, 20

@@ -25,11 +25,11 @@ from gated_domains.applying.shifting import shift_of
 from gated_domains.data import DomainDataset, Reading
 from gated_domains.experiments import DataSettings, Recipe, Runner, choose_method
 from gated_domains.experiments.recipe import default_training
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.reports.charts.drawn import write_chart
 from gated_domains.reports.figures import site_shift as figures
 from gated_domains.reports.shift_page import write_shift_page
-from gated_domains.reports.site_shift import SiteShift
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.site_shift import SiteShift
 from gated_domains.training.engine import Hardware
 
 HEART = "heart_disease_4hospitals.csv"

@@ -13,7 +13,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 
 #: Every method that is trained as one, and can be exported.
 METHODS = ("gdu", "gdu-paper", "gdu-groups", "erm", "erm-ensemble", "coral", "irm", "group-dro", "fish", "lisa", "cgd")

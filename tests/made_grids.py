@@ -20,7 +20,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import Executor, OneByOne, RayCluster, Workers
 from gated_domains.experiments.recipe import Recipe
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from gated_domains.utils.locks import BusyError
 from made_runs import digest, recipe, runner, vectors, without_times
 

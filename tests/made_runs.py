@@ -16,8 +16,8 @@ import pytest
 from gated_domains import cli
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.experiments.recipe import DataSettings, Recipe, choose_method
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.runs.folder import RunFolder
 from gated_domains.settings import parsed
 from gated_domains.training.engine import Hardware
 from gated_domains.training.settings import TrainingSettings

@@ -16,7 +16,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments import DataSettings, all_runs, choose_method
 from gated_domains.methods import METHODS
-from gated_domains.reports.results import read_results
+from gated_domains.runs.result import read_results
 from gated_domains.settings.search import Between, search_space
 from made_runs import assert_refused, call, recipe, runner, table
 

@@ -15,8 +15,8 @@ from gated_domains.data.new_data import NewData
 from gated_domains.data.sampling import InOrder
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.layer.stream import GateStream
+from gated_domains.runs.folder import RunFolder
 from made_runs import recipe, runner, vectors
 
 

@@ -17,7 +17,7 @@ from gated_domains.data.readers.reading import Reading
 from gated_domains.data.sampling import InOrder
 from gated_domains.estimators import ERMClassifier, GDUClassifier
 from gated_domains.experiments.recipe import DataSettings
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from made_estimators import fitted, made_table
 from made_runs import images, recipe, runner, table
 

@@ -10,7 +10,7 @@ import pytest
 from gated_domains.applying.of_run import RunPredictor
 from gated_domains.applying.opening import open_model
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from made_runs import recipe, runner, vectors
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

@@ -22,7 +22,7 @@ from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.experiments.recipe import DataSettings
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from made_runs import recipe, runner, table
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

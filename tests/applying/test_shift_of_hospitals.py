@@ -13,7 +13,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.recipe import DataSettings, Recipe, choose_method, default_training
 from gated_domains.experiments.runner import Runner
-from gated_domains.reports.site_shift import SiteShift
+from gated_domains.runs.site_shift import SiteShift
 from made_runs import CPU
 
 HEART = Path(__file__).parents[3] / "shared" / "data" / "heart_disease_4hospitals.csv"

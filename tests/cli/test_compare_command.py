@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from gated_domains.cli.watching import Watching
-from gated_domains.experiments.run_folder import RunFolder, all_runs
+from gated_domains.runs.folder import RunFolder, all_runs
 from made_runs import Done, assert_refused, call, changed, table
 
 METHODS = "gdu[num_bases=3],erm,linear"

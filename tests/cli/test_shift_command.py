@@ -11,8 +11,8 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import GDUClassifier
 from gated_domains.experiments.recipe import DataSettings
-from gated_domains.experiments.run_folder import RunFolder
-from gated_domains.reports.site_shift import SiteShift
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.site_shift import SiteShift
 from made_runs import assert_refused, call, recipe, runner, table
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gated_domains.cli.watching import Watching
-from gated_domains.experiments.run_folder import RunFolder, all_runs
+from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.settings import to_yaml
 from made_runs import Done, assert_refused, call, digest, table, without_times
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gated_domains.cli.watching import Watching
-from gated_domains.experiments.run_folder import RunFolder, all_runs
+from gated_domains.runs.folder import RunFolder, all_runs
 from made_runs import Done, assert_refused, call, table
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run

@@ -11,7 +11,7 @@ import pytest
 
 from gated_domains.cli import time_left, watching
 from gated_domains.cli.watching import Watching, _duration
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from gated_domains.utils.locks import BusyError
 from made_runs import recipe
 

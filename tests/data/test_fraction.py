@@ -20,7 +20,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.recipe import read_recipe
-from gated_domains.experiments.run_folder import all_runs
+from gated_domains.runs.folder import all_runs
 from made_published import divided, labelled
 from made_runs import assert_refused, call, table
 

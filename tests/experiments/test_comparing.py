@@ -16,7 +16,7 @@ from gated_domains.experiments.comparing import default_methods, every_method, n
 from gated_domains.experiments.recipe import DataSettings, Frame, MethodChoice, Recipe, methods_written
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
-from gated_domains.reports.results import read_results
+from gated_domains.runs.result import read_results
 from gated_domains.training.settings import TrainingSettings
 from made_runs import images, runner, vectors
 

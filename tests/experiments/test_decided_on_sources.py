@@ -19,8 +19,8 @@ from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.looking import look
 from gated_domains.experiments.model import WEIGHTS, Model
 from gated_domains.experiments.recipe import DataSettings
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.reports.gathering import gather
+from gated_domains.runs.folder import RunFolder
 from made_runs import NothingIsTrained, digest, recipe, runner
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

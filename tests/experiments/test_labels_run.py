@@ -23,10 +23,10 @@ from gated_domains.data.new_data import NewData
 from gated_domains.evaluation.formulas import FORMULAS
 from gated_domains.evaluation.selection import validation_loss
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.layer.tasks import Logits, MultiLabel
 from gated_domains.methods import METHODS, lisa
 from gated_domains.methods.lisa import random_partners
+from gated_domains.runs.folder import RunFolder
 from made_published import LABELS, labelled
 from made_runs import assert_refused, call, recipe, runner, vectors
 from small_trainings import build

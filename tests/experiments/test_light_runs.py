@@ -14,8 +14,8 @@ from gated_domains.experiments.reproducing.grid import Grid, Job
 from gated_domains.experiments.reproducing.light import lighten
 from gated_domains.experiments.reproducing.running import Reproducing
 from gated_domains.experiments.reproducing.standing import stands_on
-from gated_domains.experiments.run_folder import PREDICTIONS, RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.runs.folder import PREDICTIONS, RunFolder
 from made_runs import CPU, NothingIsTrained, recipe, runner, vectors
 
 

@@ -17,10 +17,10 @@ from gated_domains.evaluation.scoring import official_scores
 from gated_domains.experiments.comparing import named_as_asked, plan
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe import DataSettings, Frame, Recipe, methods_written, resolved
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.page import write_page
-from gated_domains.reports.results import read_results
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.result import read_results
 from gated_domains.training.settings import TrainingSettings
 from made_published import divided
 from made_runs import NothingIsTrained, call, recipe, runner, vectors

@@ -18,8 +18,8 @@ from gated_domains.data.inputs import Features
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.provenance import SEEN, Seen, seen_by, split_hash
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.provenance import SEEN, Seen, seen_by, split_hash
 from made_published import divided
 from made_runs import changed, images, recipe, runner, table, vectors
 

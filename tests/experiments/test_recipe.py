@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import made_runs
 from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
-from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.recipe import (
     PRESETS,
     DataSettings,
@@ -26,6 +25,7 @@ from gated_domains.experiments.recipe import (
     resolved,
 )
 from gated_domains.methods import METHODS
+from gated_domains.runs.json_files import run_hash
 from gated_domains.settings import to_yaml
 from gated_domains.settings.plain_yaml import from_yaml
 from gated_domains.training.settings import TrainingSettings

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments import run_folder as module
-from gated_domains.experiments.run_folder import FORMAT, RunFolder, all_runs, open_run
+from gated_domains.runs import folder as module
+from gated_domains.runs.folder import FORMAT, RunFolder, all_runs, open_run
 
 RECIPE = {"method": {"name": "gdu", "kappa": 2.0}, "seed": 0, "hold_out": ["mnist"]}
 DATA = {"name": "digits", "fingerprint": "abc"}
@@ -49,7 +49,7 @@ def changed(path: Path, **fields: Any) -> None:
 
 def python(script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
     """Another process with our names at hand."""
-    start = "import os, sys, time\nfrom gated_domains.experiments.run_folder import *\nimport numpy as np\n"
+    start = "import os, sys, time\nfrom gated_domains.runs.folder import *\nimport numpy as np\n"
     command = [sys.executable, "-c", start + textwrap.dedent(script), *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 

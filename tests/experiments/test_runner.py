@@ -23,9 +23,9 @@ from gated_domains.data.inputs import Features, Images
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.recipe import read_recipe, resolved
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.methods import ERM
 from gated_domains.methods.gdu import GDU
+from gated_domains.runs.folder import RunFolder
 from made_runs import (
     DOMAINS,
     Interrupt,

@@ -15,11 +15,11 @@ from gated_domains.cli import reproduce_digits
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import Executor, OneByOne, Workers
 from gated_domains.experiments.reproducing import digits, running
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.tracking import Tracking, check_trackers, tracked, tracking
 from gated_domains.experiments.tracking.about_run import curve_of, files_of, finals_of, settings_of, tags_of, title_of
 from gated_domains.experiments.tracking.names import key, legal
-from gated_domains.reports.results import read_results
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.result import read_results
 from gated_domains.utils.locks import BusyError
 from made_grids import Told
 from made_runs import DOMAINS, assert_refused, call, recipe, runner, table, vectors

@@ -14,16 +14,16 @@ import pytest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.experiments import proposals
-from gated_domains.experiments.json_files import write_json
 from gated_domains.experiments.proposals import Proposal, random_proposals, searched
 from gated_domains.experiments.recipe import Recipe, choose_method, methods_written
-from gated_domains.experiments.run_folder import RunFolder, all_runs
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.tuning import Tuning, choose, outlasting, tune, with_settings
 from gated_domains.methods import ERM, METHODS
 from gated_domains.methods.erm import ERMSettings
-from gated_domains.reports.results import read_results
 from gated_domains.reports.table import Comparison
+from gated_domains.runs.folder import RunFolder, all_runs
+from gated_domains.runs.json_files import write_json
+from gated_domains.runs.result import read_results
 from gated_domains.settings.search import Between, OneOf
 from gated_domains.training.trouble import NotFiniteError
 from made_runs import NothingIsTrained, Watcher, recipe, runner, vectors

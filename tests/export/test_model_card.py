@@ -17,7 +17,7 @@ from gated_domains.export.facts import Facts, facts_of
 from gated_domains.export.feeds import feeds_of
 from gated_domains.export.parity import Parity
 from gated_domains.export.subject import subject_of_model
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 GOLDEN = Path(__file__).with_name("golden_card.md")

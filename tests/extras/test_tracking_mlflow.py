@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.tracking import Tracking, tracked
 from gated_domains.experiments.tracking.about_run import curve_of, finals_of, settings_of, title_of
 from gated_domains.experiments.tracking.names import legal
 from gated_domains.experiments.tracking.to_mlflow import import_mlflow
-from gated_domains.reports.results import read_results
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.result import read_results
 from made_grids import Told
 from made_runs import assert_refused, call, changed, recipe, runner, table, vectors
 from made_tracking import cut_off, tracked_comparison

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.tracking import Tracking, tracked
 from gated_domains.experiments.tracking.about_run import curve_of, finals_of, settings_of, title_of
 from gated_domains.experiments.tracking.names import legal
+from gated_domains.runs.folder import RunFolder
 from made_grids import Told
 from made_runs import call, changed, recipe, runner, table, vectors
 from made_tracking import cut_off, tracked_comparison

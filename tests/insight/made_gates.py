@@ -19,7 +19,7 @@ from gated_domains.insight import insight_of
 from gated_domains.layer.tasks import MultiLabel
 from gated_domains.methods import METHODS, Classes, Numbers, Problem
 from gated_domains.methods.gdu import GDU
-from gated_domains.reports.insights import Insight
+from gated_domains.runs.insight import Insight
 from small_trainings import build
 
 

@@ -11,7 +11,7 @@ import pytest
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import metric_named
 from gated_domains.reports.card_words import card_line
-from gated_domains.reports.insights import Insight
+from gated_domains.runs.insight import Insight
 
 ACCURACY, ERROR = metric_named("accuracy"), metric_named("rmse")
 

@@ -21,7 +21,7 @@ from gated_domains.evaluation.scores import metric_for
 from gated_domains.insight import insight_of
 from gated_domains.insight.discrepancy import mmd_matrix
 from gated_domains.insight.views import view
-from gated_domains.reports.insights import Insight
+from gated_domains.runs.insight import Insight
 from made_runs import table
 from small_trainings import DATASETS, identical, pictures, vectors, weights
 

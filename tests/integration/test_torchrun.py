@@ -28,7 +28,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.run_folder import RunFolder, all_runs
+from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.training.checkpoints import newest_checkpoint
 from gated_domains.training.predicting import predict_rows
 

@@ -12,7 +12,7 @@ from made_results import results
 from numpy.typing import NDArray
 
 from gated_domains.reports.gathering import Gathered, gather
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 CLASSES = ("cat", "dog", "<b>eel</b>")
 SCORES = {

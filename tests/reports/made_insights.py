@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gated_domains.reports.insights import Insight
+from gated_domains.runs.insight import Insight
 
 EMPTY = np.zeros(0)
 

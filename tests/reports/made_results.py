@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 
 def result(method: str = "erm", hold_out: str = "mnist", seed: int = 0, score: float = 0.5, **others: Any) -> RunResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gated_domains.reports.site_shift import (
+from gated_domains.runs.site_shift import (
     BasisShare,
     BesideNearest,
     EstimatedAccuracy,

@@ -23,9 +23,9 @@ from gated_domains.reports.charts.palette import DOMAIN_COLOURS, UNKNOWN, Palett
 from gated_domains.reports.figures import FIGURES, gdu_gates, gdu_map, gdu_measures
 from gated_domains.reports.figures.runs import MOST_METHODS, as_gathered, some_runs
 from gated_domains.reports.gathering import Gathered, gather
-from gated_domains.reports.insights import Insight
 from gated_domains.reports.numbers import Numbers
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.insight import Insight
+from gated_domains.runs.result import RunResult
 
 NAMES = ("near", "far", "new")
 

@@ -23,7 +23,7 @@ from gated_domains.reports.figures import FIGURES, comparison_charts
 from gated_domains.reports.figures.runs import evenly
 from gated_domains.reports.gathering import Gathered, gather
 from gated_domains.reports.numbers import Numbers
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 HOSTILE = "<script>alert(1)</script>$x$"
 CELLS = [(method, name, scores) for method, found in SCORES.items() for name, scores in found.items()]

@@ -13,7 +13,7 @@ from made_results import result
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import METRICS
 from gated_domains.reports import RunResult, read_results
-from gated_domains.reports.results import Scores
+from gated_domains.runs.result import Scores
 
 
 def write(folder: Path, found: RunResult) -> Path:

@@ -18,7 +18,7 @@ from gated_domains.reports.charts.drawn import write_chart
 from gated_domains.reports.figures.site_shift import charts
 from gated_domains.reports.shift_page import shift_html, write_shift_page
 from gated_domains.reports.shift_words import stands_for, whose
-from gated_domains.reports.site_shift import BasisShare, BesideNearest, SiteShift
+from gated_domains.runs.site_shift import BasisShare, BesideNearest, SiteShift
 
 FIGURES = ["shift-distances", "shift-novelty", "shift-mixture", "shift-accuracy"]
 

@@ -19,9 +19,9 @@ from gated_domains.data.errors import DataError
 from gated_domains.reports import Comparison, RunResult
 from gated_domains.reports.columns import count_text, p_text, time_text
 from gated_domains.reports.markdown import escaped
-from gated_domains.reports.results import Scores
 from gated_domains.reports.terminal import blocks, shortened
 from gated_domains.reports.verdict import headline
+from gated_domains.runs.result import Scores
 
 NAN = math.nan
 HOSPITALS = ["a", "b", "c", "d", "e"]

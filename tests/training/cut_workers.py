@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 from safetensors.torch import save_file
 
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from gated_domains.training import checkpoints
 from gated_domains.training.loop import Training
 from gated_domains.training.outcome import Keeping

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from gated_domains.training.checkpoints import TENSORS, load_checkpoint, newest_checkpoint, save_checkpoint
 from gated_domains.training.outcome import Keeping
 from small_trainings import Records, build, identical, material, train, training, vectors, weights

@@ -16,11 +16,11 @@ from gated_domains.data.schema import Schema
 from gated_domains.evaluation.calibration import tempered
 from gated_domains.evaluation.predicted import Predicted
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.insight.alarm import ChangeAlarm
 from gated_domains.layer.stream import GateStream
 from gated_domains.methods.gdu import GDU
 from gated_domains.methods.method import Method
+from gated_domains.runs.folder import RunFolder
 from gated_domains.training.predicting import predict_rows
 
 

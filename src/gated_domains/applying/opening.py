@@ -10,9 +10,9 @@ from gated_domains.applying.predictor import NO_STREAM, GatesBy, Predictor
 from gated_domains.data.errors import DataError
 from gated_domains.data.files import expanded
 from gated_domains.estimators.saving import CARD
-from gated_domains.experiments.run_folder import open_run
 from gated_domains.insight.alarm import DELTA
 from gated_domains.layer.stream import GateStream
+from gated_domains.runs.folder import open_run
 
 WINDOW = 256
 """Rows of a stream that gates are of, unless another number is asked for."""

@@ -17,13 +17,13 @@ from gated_domains.data.splits import OFFICIAL
 from gated_domains.estimators.gated import GDUClassifier
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.evaluation.selection import SELECTION_RULES
-from gated_domains.experiments.json_files import read_json, write_json
 from gated_domains.experiments.model import digest_of_weights
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.result import TEST, VALIDATION
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight.shift.accuracy import AccuracyCalibration, LeftOut, calibrate_accuracy
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.json_files import read_json, write_json
 from gated_domains.training.engine import Hardware
 
 KEPT = "shift.json"

@@ -20,7 +20,7 @@ from gated_domains.data.schema import Schema
 from gated_domains.data.splits import by_first_row, groups_of
 from gated_domains.insight.sampling import drawn, whole_groups
 from gated_domains.insight.shift.report import NewSite, site_shift
-from gated_domains.reports.site_shift import SiteShift
+from gated_domains.runs.site_shift import SiteShift
 from gated_domains.training.engine import Hardware
 from gated_domains.training.material import has_large_body
 

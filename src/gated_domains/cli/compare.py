@@ -33,11 +33,11 @@ if TYPE_CHECKING:  # torch is imported when a command begins to work, not when t
     from gated_domains.data.splits import HoldOut
     from gated_domains.experiments.executors import Executor
     from gated_domains.experiments.recipe import Recipe
-    from gated_domains.experiments.run_folder import RunFolder
     from gated_domains.experiments.runner import Runner
     from gated_domains.experiments.tracking import Tracking
     from gated_domains.experiments.tuning import Tuning
     from gated_domains.reports import Comparison, RunResult
+    from gated_domains.runs.folder import RunFolder
 
 
 @takes_executor
@@ -266,8 +266,8 @@ class _Grid:
 
     def run(self) -> BaseException | None:
         """Make all runs; what stopped it in between, if anything did."""
-        from gated_domains.experiments.json_files import write_json
         from gated_domains.experiments.tuning import TUNING, outlasting, tune
+        from gated_domains.runs.json_files import write_json
 
         try:
             if self.count is not None:
@@ -320,10 +320,10 @@ def _tell(
     """Print and write the table of what is done, and the page."""
     from gated_domains.cli.making import tell_tracked
     from gated_domains.experiments.comparing import BASELINE, named_as_asked
-    from gated_domains.experiments.environment import machine
     from gated_domains.experiments.tuning import TUNING
-    from gated_domains.reports.results import read_results
     from gated_domains.reports.table import Comparison
+    from gated_domains.runs.environment import machine
+    from gated_domains.runs.result import read_results
 
     done = grid.results()
     if stopped is not None and not done:

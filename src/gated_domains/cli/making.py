@@ -37,7 +37,7 @@ def watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe], *, tr
 
 def run_all(work: Reproducing, tracking: Tracking | None = None) -> BaseException | None:
     """Make all runs; what stopped it in between, if anything did. Those that are found done are tracked too."""
-    from gated_domains.experiments.run_folder import RunFolder
+    from gated_domains.runs.folder import RunFolder
 
     try:
         with tracking or nullcontext():
@@ -54,7 +54,7 @@ def write_report(work: Reproducing, labels: Mapping[str, str], root: Path, conso
     from gated_domains.cli.report import progress, tell
     from gated_domains.reports.gathering import Gathered
     from gated_domains.reports.page import write_page
-    from gated_domains.reports.results import RESULT_FILE, read_result
+    from gated_domains.runs.result import RESULT_FILE, read_result
 
     results = [
         (path, replace(read_result(path / RESULT_FILE), label=labels[job.row])) for job, path in work.folders.items()

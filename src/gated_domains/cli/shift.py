@@ -19,7 +19,7 @@ from gated_domains.data.readers.reading import Reading
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
     from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.runner import Runner
-    from gated_domains.reports.site_shift import SiteShift
+    from gated_domains.runs.site_shift import SiteShift
 
 _MOST_COLUMNS = 6  # sources in the table
 

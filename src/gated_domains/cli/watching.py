@@ -15,7 +15,7 @@ from gated_domains.data.errors import listing
 from gated_domains.evaluation.scores import METRICS
 from gated_domains.experiments.executors.plan import in_words
 from gated_domains.experiments.recipe import Recipe
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from gated_domains.utils.locks import BusyError
 
 

@@ -2,8 +2,8 @@
 
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe import DataSettings, Recipe, choose_method, read_recipe
-from gated_domains.experiments.run_folder import RunFolder, all_runs, open_run
 from gated_domains.experiments.runner import Runner
+from gated_domains.runs.folder import RunFolder, all_runs, open_run
 
 __all__ = [
     "DataSettings",

@@ -11,7 +11,7 @@ from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.recipe import MAPS, Frame, MethodChoice, Recipe, choose_method, methods_written
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 BASELINE = "erm"
 SMALL_ROWS = 5_000

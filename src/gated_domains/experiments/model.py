@@ -20,9 +20,9 @@ from gated_domains.data.errors import DataError, did_you_mean, first_line
 from gated_domains.data.files import written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.like import Schema
-from gated_domains.experiments.json_files import read_json, write_json
 from gated_domains.layer.tasks import MultiLabel, Task
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
+from gated_domains.runs.json_files import read_json, write_json
 from gated_domains.settings import parsed
 from gated_domains.training.freezing import FrozenBody
 

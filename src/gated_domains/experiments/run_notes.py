@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from lightning_fabric import Fabric
 
 from gated_domains.data.errors import listing
-from gated_domains.experiments.run_folder import BROKEN, RunFolder
 from gated_domains.methods import Method
+from gated_domains.runs.folder import BROKEN, RunFolder
 from gated_domains.training.trouble import NotFiniteError
 
 

@@ -34,10 +34,7 @@ from gated_domains.data.splits import HoldOut, all_sources, hold_outs, kept_apar
 from gated_domains.evaluation.scores import DomainScores
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule, fixed_epoch
 from gated_domains.experiments.checks import refuse_settings
-from gated_domains.experiments.environment import environment
-from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.model import Model, Shape, load_weights, task_for
-from gated_domains.experiments.provenance import Seen, seen_by, split_hash
 from gated_domains.experiments.recipe import MethodChoice, Recipe, choose_method, mixes_vectors, resolved
 from gated_domains.experiments.result import (
     TEST,
@@ -50,7 +47,6 @@ from gated_domains.experiments.result import (
     scorer_for,
     scores,
 )
-from gated_domains.experiments.run_folder import ENVIRONMENT, RunFolder
 from gated_domains.experiments.run_job import Made, Ready, RunJob, RunWatcher
 from gated_domains.experiments.run_notes import breaks_noted, process_notes
 from gated_domains.experiments.starts import Starts, body_of
@@ -58,6 +54,10 @@ from gated_domains.layer.tasks import Task
 from gated_domains.methods import Ensemble, Method, Numbers
 from gated_domains.methods.erm_ensemble import MembersSettings
 from gated_domains.methods.method import too_few_domains
+from gated_domains.runs.environment import environment
+from gated_domains.runs.folder import ENVIRONMENT, RunFolder
+from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.provenance import Seen, seen_by, split_hash
 from gated_domains.settings import plain, to_yaml
 from gated_domains.training.engine import Hardware, threads_for
 from gated_domains.training.fine_tuning import on_cached_features

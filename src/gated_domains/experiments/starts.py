@@ -19,10 +19,10 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
-from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.provenance import Seen, refuse_leak
 from gated_domains.experiments.recipe import Recipe
+from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.provenance import Seen, refuse_leak
 from gated_domains.training.freezing import FrozenBody
 
 

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.proposals import TUNERS, Proposal, Proposals, searched
 from gated_domains.experiments.recipe import Recipe
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed, plain
 from gated_domains.training.trouble import NotFiniteError
 

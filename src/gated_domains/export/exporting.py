@@ -11,7 +11,6 @@ from typing import Any, Literal
 from gated_domains.data.errors import DataError
 from gated_domains.data.files import expanded, written_whole
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.run_folder import RUN, open_run
 from gated_domains.export.card import TITLE, model_card
 from gated_domains.export.examples import drawn
 from gated_domains.export.facts import facts_of
@@ -22,6 +21,7 @@ from gated_domains.export.parity import SIZES, Run, check_parity
 from gated_domains.export.real_rows import rows_like, rows_of_training
 from gated_domains.export.subject import Gates, Subject, subject_of_estimator, subject_of_model
 from gated_domains.export.torch_file import run_program, write_program
+from gated_domains.runs.folder import RUN, open_run
 
 To = Literal["onnx", "torch"]
 SUFFIXES: dict[To, str] = {"onnx": ".onnx", "torch": ".pt2"}

@@ -10,10 +10,10 @@ from typing import Any
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import METRICS, Metric
 from gated_domains.evaluation.statistics import Spread, spread
-from gated_domains.experiments.hashing import canonical
-from gated_domains.experiments.provenance import SEEN, Seen
-from gated_domains.experiments.run_folder import RunFolder, all_runs
-from gated_domains.reports.results import RESULT_FILE, RunResult, read_result
+from gated_domains.runs.folder import RunFolder, all_runs
+from gated_domains.runs.json_files import canonical
+from gated_domains.runs.provenance import SEEN, Seen
+from gated_domains.runs.result import RESULT_FILE, RunResult, read_result
 
 _TURNED = ("hold_out", "seed")  # what may differ between runs that are one recipe turned over domains and seeds
 

@@ -23,7 +23,7 @@ from gated_domains.insight.planes import NAMES, Kind, plane
 from gated_domains.insight.sampling import Limits, Sampled, sample
 from gated_domains.insight.views import bases_of, compare, view
 from gated_domains.methods.gdu import GDU
-from gated_domains.reports.insights import Insight
+from gated_domains.runs.insight import Insight
 from gated_domains.training.material import LARGE_LOOKED_AT, has_large_body
 from gated_domains.training.predicting import predict_rows
 

@@ -2,7 +2,7 @@
 
 from gated_domains.reports.gathering import Gathered, gather
 from gated_domains.reports.page import write_page
-from gated_domains.reports.results import RunResult, read_results
 from gated_domains.reports.table import Comparison
+from gated_domains.runs.result import RunResult, read_results
 
 __all__ = ["Comparison", "Gathered", "RunResult", "gather", "read_results", "write_page"]

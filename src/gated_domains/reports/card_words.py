@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import Metric
-from gated_domains.reports.insights import Insight
+from gated_domains.runs.insight import Insight
 
 _UNUSED = 0.01  # mean weight below which nothing can be said of whose a basis is
 _MOST = 0.5  # share from which on one domain is what a basis mostly sees

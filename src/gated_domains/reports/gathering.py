@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from gated_domains.data.errors import DataError, explain, first_line
 from gated_domains.data.npz import read_arrays
 from gated_domains.evaluation.metrics import metric_named
-from gated_domains.reports.insights import Insight
-from gated_domains.reports.results import RESULT_FILE, RunResult, read_result, reading_order
+from gated_domains.runs.insight import Insight
+from gated_domains.runs.result import RESULT_FILE, RunResult, read_result, reading_order
 
 RUN_FILE, CURVE_FILE, PREDICTIONS_FILE = "run.json", "metrics.jsonl", "predictions.npz"
 ENVIRONMENT_FILE, MODEL_FILE = "environment.json", "model.json"

@@ -14,7 +14,7 @@ from gated_domains.data.published import STATISTICS
 from gated_domains.evaluation.metrics import Metric, metric_named
 from gated_domains.evaluation.statistics import Spread, percentile, spread
 from gated_domains.reports.against import Against, Key, compare_methods, held_out_repeatedly
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 _FOLD = re.compile(r"fold \d+( of \d+)?")  # of very many domains, scored under one name
 PERCENTILE = 10

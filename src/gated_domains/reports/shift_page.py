@@ -15,7 +15,7 @@ from gated_domains.reports.figures import site_shift as figures
 from gated_domains.reports.page.chapters import Section, Words
 from gated_domains.reports.page.rendering import chapter_of, render
 from gated_domains.reports.shift_words import percent, whose
-from gated_domains.reports.site_shift import SiteShift
+from gated_domains.runs.site_shift import SiteShift
 
 _SECTIONS = {
     "shift-distances": "Distance",

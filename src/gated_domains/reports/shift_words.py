@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gated_domains.reports.site_shift import (
+from gated_domains.runs.site_shift import (
     FEW_OUTSIDE,
     FEWEST_ROWS,
     BasisShare,

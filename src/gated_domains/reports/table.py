@@ -13,9 +13,9 @@ from gated_domains.reports.latex import as_latex
 from gated_domains.reports.lines import write_texts
 from gated_domains.reports.markdown import as_markdown
 from gated_domains.reports.numbers import Numbers, summarise
-from gated_domains.reports.results import RunResult
 from gated_domains.reports.terminal import TerminalTable
 from gated_domains.reports.verdict import headline, verdict
+from gated_domains.runs.result import RunResult
 
 
 class Comparison:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
-from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.recipe import Recipe, resolved
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner, only_joins
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.json_files import run_hash
 from gated_domains.utils.locks import BusyError
 
 

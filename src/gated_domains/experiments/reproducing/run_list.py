@@ -10,10 +10,10 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, decoding
 from gated_domains.evaluation.metrics import METRICS
-from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.reproducing.grid import Grid, Job
 from gated_domains.reports.published_digits import ROWS
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.result import RunResult
 
 _NEEDED = (
     "row", "target", "seed", "settings", "accuracy", "epochs", "seconds", "data", "selection", "protocol",

@@ -12,17 +12,17 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, explain
 from gated_domains.data.loading import load_data
-from gated_domains.experiments.environment import machine, machine_of
 from gated_domains.experiments.executors import Executor, choose_executor
-from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.grid import Grid, Job
 from gated_domains.experiments.reproducing.light import lighten, without_weights
 from gated_domains.experiments.reproducing.run_list import Known
 from gated_domains.experiments.reproducing.standing import finished, started
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.reproduced import Cell
+from gated_domains.runs.environment import machine, machine_of
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.json_files import run_hash
 from gated_domains.training.engine import Hardware
 
 RUNS = "runs"

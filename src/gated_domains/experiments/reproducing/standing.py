@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.grid import Job
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.runs.folder import RunFolder
 
 
 def started(runner: Runner, job: Job) -> Recipe | None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gated_domains import __version__
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.tracking.names import key, legal
-from gated_domains.reports.results import RESULT_FILE
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.result import RESULT_FILE
 
 Setting = bool | int | float | str | None
 RECIPE_FILE = "recipe.yaml"

@@ -13,7 +13,6 @@ from shutil import copyfile
 from typing import Any, TypeVar
 
 from gated_domains.data.errors import DataError, first_line
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.tracking.about_run import (
     curve_of,
     digest_of,
@@ -23,6 +22,7 @@ from gated_domains.experiments.tracking.about_run import (
     tags_of,
     title_of,
 )
+from gated_domains.runs.folder import RunFolder
 
 STORE, ARTIFACTS = "mlflow.db", "mlflow-artifacts"
 URI, EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gated_domains.data.files import written_whole
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.tracking.about_run import (
     RECIPE_FILE,
     curve_of,
@@ -17,6 +16,7 @@ from gated_domains.experiments.tracking.about_run import (
     tags_of,
     title_of,
 )
+from gated_domains.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from gated_domains.experiments.executors.executor import GridWatcher
 from gated_domains.experiments.recipe import Recipe
-from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.runs.folder import RunFolder
 from gated_domains.utils.locks import BusyError
 
 

@@ -28,7 +28,7 @@ from gated_domains.insight.shift.site_rank import FEWEST_ROWS, site_rank
 from gated_domains.insight.shift.two_sample import two_sample_test
 from gated_domains.layer.gates import Coverage
 from gated_domains.layer.units import GatedDomainUnits
-from gated_domains.reports.site_shift import (
+from gated_domains.runs.site_shift import (
     NO_SHIFT,
     BasisShare,
     BesideNearest,

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gated_domains.insight.shift.rows import checked_rows, kernel_blocks
 from gated_domains.layer.kernels import KernelLike
-from gated_domains.reports.site_shift import SiteRank
+from gated_domains.runs.site_shift import SiteRank
 
 FEWEST_ROWS = 10
 """A source with fewer rows (groups) is not ranked, where the usual source has more: every site is seen by as few."""

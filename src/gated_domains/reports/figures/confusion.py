@@ -14,7 +14,7 @@ from gated_domains.reports.figures.predicted import Predicted, all_predictions
 from gated_domains.reports.figures.runs import as_gathered
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 _MOST_CLASSES = 20
 _MOST_SEEDS = 10

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gated_domains.reports.charts import Axis, Chart, Heat, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 _MOST_DOMAINS = 60
 _ALIKE = 0.02  # of a weight: a standard deviation below this is hardly seen

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from gated_domains.reports.charts import Axis, Chart, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
-from gated_domains.reports.insights import Insight
-from gated_domains.reports.results import RunResult
 from gated_domains.reports.sprites import Sprite, sprite_of
+from gated_domains.runs.insight import Insight
+from gated_domains.runs.result import RunResult
 
 _BASES = "#7F7F7F"
 

@@ -10,7 +10,7 @@ from gated_domains.reports.charts import Axis, Chart, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.runs import counted, number
 from gated_domains.reports.gathering import Gathered
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 _MEASURES = {
     "gate_entropy": "gate entropy",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gated_domains.reports.charts import Chart, Heat, Panel
-from gated_domains.reports.insights import Insight
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.insight import Insight
+from gated_domains.runs.result import RunResult
 
 
 def chart(result: RunResult, insight: Insight) -> Chart:

@@ -9,7 +9,7 @@ from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.runs import cells, drawn, drawn_methods, drawn_score, headed, methods_said, score
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import Numbers
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 _MOST_NAMED = 4
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.reports.gathering import Gathered
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 TEST = 1
 """What ``part`` says of held-out rows."""

@@ -13,7 +13,7 @@ from gated_domains.evaluation.metrics import Metric
 from gated_domains.reports.dots import scaled
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 _T = TypeVar("_T")
 MOST_CELLS = 400

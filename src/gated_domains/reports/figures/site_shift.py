@@ -8,7 +8,7 @@ from itertools import pairwise
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import UNKNOWN, Palette
 from gated_domains.reports.shift_words import percent, stands_for, untold
-from gated_domains.reports.site_shift import SiteShift
+from gated_domains.runs.site_shift import SiteShift
 
 NEW = "#D55E00"
 _ALL = "all sources"

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from gated_domains.evaluation.metrics import Metric
 from gated_domains.reports.card_words import card_line
 from gated_domains.reports.charts.palette import CLASS_COLOURS, Palette
-from gated_domains.reports.insights import Insight
-from gated_domains.reports.results import RunResult
 from gated_domains.reports.sprites import picture_uri, strip
+from gated_domains.runs.insight import Insight
+from gated_domains.runs.result import RunResult
 
 _MOST_SHARES = 12
 _MOST_COLUMNS = 6

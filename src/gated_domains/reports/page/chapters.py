@@ -12,8 +12,8 @@ from gated_domains.data.errors import DataError, listing
 from gated_domains.reports.charts import Chart
 from gated_domains.reports.gathering import Broken, Gathered
 from gated_domains.reports.page.telling_apart import ToldApart
-from gated_domains.reports.results import RunResult
 from gated_domains.reports.table import Comparison
+from gated_domains.runs.result import RunResult
 
 MOST_CHAPTERS = 12
 

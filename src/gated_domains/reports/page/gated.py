@@ -10,10 +10,10 @@ from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import gdu_gates, gdu_map, gdu_measures, gdu_mmd
 from gated_domains.reports.gathering import PREDICTIONS_FILE, Gathered
-from gated_domains.reports.insights import INSIGHT
 from gated_domains.reports.page.cards_html import cards_html
 from gated_domains.reports.page.chapters import Chapter, Section, Words
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.insight import INSIGHT
+from gated_domains.runs.result import RunResult
 
 _MOST_SHOWN = 8  # hold-outs
 _PLAIN = "gdu"

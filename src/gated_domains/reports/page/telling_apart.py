@@ -9,7 +9,7 @@ from typing import Any
 
 from gated_domains.data.errors import listing
 from gated_domains.reports.gathering import Broken, Gathered
-from gated_domains.reports.results import RunResult
+from gated_domains.runs.result import RunResult
 
 _OF_A_CELL = ("seed", "hold_out", "split_seed")
 # What may differ between the cells of one row, and says nothing of how its method was set.

@@ -22,12 +22,12 @@ from gated_domains.experiments.reproducing.grid import Job
 from gated_domains.experiments.reproducing.light import lighten
 from gated_domains.experiments.reproducing.running import Make, Reproducing
 from gated_domains.experiments.reproducing.standing import finished
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.ablations import bouldin, heat_maps, lines, page, planes, training
 from gated_domains.reports.ablations.setting import Found, Setting
 from gated_domains.reports.charts.chart import Chart
 from gated_domains.reports.page import Files, write_charts
+from gated_domains.runs.folder import RunFolder
 
 _FEWEST = 3  # clusterings: where there are fewer networks, several of each
 _T = TypeVar("_T")

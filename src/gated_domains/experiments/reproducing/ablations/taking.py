@@ -11,13 +11,13 @@ from threadpoolctl import threadpool_limits
 
 from gated_domains.choose import suggest_num_bases
 from gated_domains.data.splits import HoldOut
-from gated_domains.experiments.json_files import read_json, write_json
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.reproducing.curves import VIEWS, features_of
-from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods.gdu import GDU
 from gated_domains.reports.ablations.kept_arrays import ClassPlane, DomainPlane
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.json_files import read_json, write_json
 
 SCORES = "davies_bouldin.json"
 _ROWS, _UNSEEN = 1_000, 400  # t-SNE takes a few seconds of so many

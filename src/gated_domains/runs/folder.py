@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.files import expanded, written_whole
 from gated_domains.data.npz import read_arrays
-from gated_domains.experiments.hashing import canonical, run_hash
-from gated_domains.experiments.json_files import jsonable, parsed_json, read_json, write_json
-from gated_domains.reports.results import FORMAT
-from gated_domains.reports.results import RESULT_FILE as RESULT
+from gated_domains.runs.json_files import canonical, jsonable, parsed_json, read_json, run_hash, write_json
+from gated_domains.runs.result import FORMAT
+from gated_domains.runs.result import RESULT_FILE as RESULT
 from gated_domains.utils.locks import folder_lock
 
 RUN = "run.json"

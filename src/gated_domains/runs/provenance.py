@@ -15,7 +15,7 @@ from gated_domains.data.errors import DataError, decoding
 from gated_domains.data.files import written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.splits import HoldOut, are_copies
-from gated_domains.experiments.hashing import run_hash
+from gated_domains.runs.json_files import run_hash
 
 SEEN = "seen.npz"
 _BY_CHANCE = 0.5  # of the rows of a table, that may agree with others in all that is known of them
