@@ -26,9 +26,10 @@ from gated_domains.data.synthetic import synthetic
 from gated_domains.experiments.comparing import plan
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe import DataSettings, Frame, Recipe, default_training, methods_written
+from gated_domains.experiments.recipe_parsing import default_training, parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.layer.fitting import choose_num_bases
+from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig
 from gated_domains.training.engine import Hardware
 
 RESULTS = Path(__file__).parent / "results"
@@ -71,9 +72,9 @@ def held_out_table(chosen: argparse.Namespace) -> list[str]:
     dataset = load_data(chosen.data, data_dir=chosen.data_dir)
     asked = {"epochs": chosen.epochs, "batch_size": chosen.batch_size, "precision": chosen.precision}
     training = default_training(dataset, {name: value for name, value in asked.items() if value is not None})
-    frame = Frame(data=DataSettings(what=chosen.data), body=chosen.body, training=training)
+    frame = RunConfig(data=DataSettings(what=chosen.data), body=chosen.body, training=training)
     runner = Runner(dataset, chosen.out / "runs", hardware=Hardware(device=chosen.device))
-    methods = {form: methods_written(form) for form in FORMS}
+    methods = {form: parse_methods(form) for form in FORMS}
     splits = hold_outs(dataset, "each", validation=frame.validation, seed=frame.split_seed)
     every = {form: plan(runner, splits, method, chosen.seeds, frame=frame) for form, method in methods.items()}
     todo = [recipe for some in every.values() for recipe in some]

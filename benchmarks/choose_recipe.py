@@ -39,11 +39,12 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.comparing import plan
 from gated_domains.experiments.executors import choose_executor
-from gated_domains.experiments.recipe import DataSettings, Recipe, checked_frame, default_training, methods_written
+from gated_domains.experiments.recipe_parsing import default_training, parse_methods, validate_config
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.charts.drawn import figure
 from gated_domains.runs.environment import machine
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.training.engine import Hardware
 
 _MIXING = "fourier_mix=0.9,ema=0.995"
@@ -209,7 +210,7 @@ def run(chosen: argparse.Namespace) -> None:
     loading = partial(load, name, what, chosen.data_dir)
     dataset = loading()
     data, training = DataSettings.of(what, settings.reading), default_training(dataset, settings.training)
-    frame = checked_frame({}, data=data, body=settings.body, training=training)
+    frame = validate_config({}, data=data, body=settings.body, training=training)
     splits = hold_outs(dataset, settings.hold_out, validation=frame.validation, seed=frame.split_seed)
     runner = Runner(dataset, chosen.out / name, hardware=Hardware(compile=chosen.compile))
     path = chosen.lists / ("confirm" if settings.confirms else "") / f"{name}_{chosen.machine}.csv"
@@ -219,7 +220,7 @@ def run(chosen: argparse.Namespace) -> None:
     recipes: list[Recipe] = []
     for seed in chosen.seeds:
         for variant in variants:
-            (method,) = methods_written(variant)
+            (method,) = parse_methods(variant)
             for recipe in plan(runner, splits, [method], seed + 1, frame=frame)[-len(splits) :]:
                 run_name, key = runner.folder(recipe).path.name, (variant, str(recipe.hold_out), seed)
                 if listed.get(key, run_name) != run_name:

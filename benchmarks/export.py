@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gated_domains.data.loading import load_data
-from gated_domains.experiments.recipe import DataSettings, Recipe, choose_method, default_training
+from gated_domains.experiments.recipe_parsing import choose_method, default_training
 from gated_domains.experiments.runner import Runner
 from gated_domains.export.examples import Arrays, drawn
 from gated_domains.export.exporting import export_model, subject_of
@@ -37,6 +37,7 @@ from gated_domains.export.onnx_file import Session
 from gated_domains.export.parity import as_trained, differences
 from gated_domains.export.subject import Subject
 from gated_domains.export.torch_file import run_program
+from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.training.engine import Hardware
 
 SIZES = (1, 7, 512)

@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gated_domains.backbones.bodies import DigitsCNN
 from gated_domains.backbones.mixstyle import mix_styles
 from gated_domains.data.batches import DomainBatch
-from gated_domains.experiments.recipe import methods_written
+from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.methods import Classes, Method, Problem
 from gated_domains.methods.method import total
 from gated_domains.training.compiling import compiled_objective
@@ -66,7 +66,7 @@ class OneStep:
 
     def __init__(self, case: str, *, compiled: bool, seed: int = 0) -> None:
         torch.manual_seed(seed)
-        (choice,) = methods_written(CASES[case])
+        (choice,) = parse_methods(CASES[case])
         problem = Problem(
             kind="images", shape=SHAPE, outputs=CLASSES, task=Classes(), make_body=lambda: DigitsCNN(SHAPE), domains=()
         )

@@ -25,10 +25,11 @@ from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import HoldOut, hold_outs
 from gated_domains.experiments.comparing import plan
 from gated_domains.experiments.executors import choose_executor
-from gated_domains.experiments.recipe import DataSettings, Frame, Recipe, default_training, methods_written
+from gated_domains.experiments.recipe_parsing import default_training, parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.environment import machine
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig
 from gated_domains.training.engine import Hardware
 
 RESULTS = Path(__file__).parent / "results"
@@ -66,7 +67,7 @@ class Runs:
         self.runner = Runner(self.dataset, chosen.out / "runs", hardware=self.hardware)
         asked = {"epochs": chosen.epochs, "precision": chosen.precision}
         training = default_training(self.dataset, {name: value for name, value in asked.items() if value is not None})
-        self.frame = Frame(data=DataSettings.of(self.what, reading), body=chosen.body, training=training)
+        self.frame = RunConfig(data=DataSettings.of(self.what, reading), body=chosen.body, training=training)
         self.workers: int | None = chosen.workers
         self.made: dict[tuple[str, str, int], tuple[Recipe, RunFolder]] = {}
 
@@ -78,7 +79,7 @@ class Runs:
     def make(self, held_out: Sequence[str], methods: Sequence[str], seeds: int) -> None:
         """Train what is not there yet: every method with every hold-out."""
         splits = hold_outs(self.dataset, list(held_out))
-        recipes = plan(self.runner, splits, methods_written(",".join(methods)), seeds, frame=self.frame)
+        recipes = plan(self.runner, splits, parse_methods(",".join(methods)), seeds, frame=self.frame)
         with choose_executor(self.runner, len(recipes), workers=self.workers) as executor:
             left, there = self.runner.to_train(recipes)
             with Watching(left, done=there, workers=executor.workers) as watching:

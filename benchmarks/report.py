@@ -66,7 +66,7 @@ def make_run(
         stopped="all epochs", seconds=10.0, parameters_trained=1_000, parameters_all=1_000, uses_domains=False,
         domain_names=tuple(names),
     )  # fmt: skip
-    (folder / "result.json").write_text(json.dumps(result.as_json()), encoding="utf-8")
+    (folder / "result.json").write_text(json.dumps(result.to_json()), encoding="utf-8")
     (folder / "run.json").write_text(json.dumps({"format": 1, "recipe": {"method": method}}), encoding="utf-8")
     classes = {"schema": {"class_names": [str(number) for number in range(CLASSES)]}}
     (folder / "model.json").write_text(json.dumps(classes), encoding="utf-8")

@@ -22,7 +22,7 @@ from scipy import stats
 
 from gated_domains.data.spurious import spurious
 from gated_domains.experiments import DataSettings, Recipe, Runner
-from gated_domains.experiments.recipe import default_training, methods_written
+from gated_domains.experiments.recipe_parsing import default_training, parse_methods
 from gated_domains.layer import GateWarning
 
 METHODS = "erm,group-dro,gdu-groups"
@@ -34,7 +34,7 @@ def worst_groups(correlation: float, seed: int, methods: str, out: Path) -> dict
     dataset = spurious(correlation=correlation, seed=seed)
     training = default_training(dataset, {"group_by": GROUPS})
     runner, found = Runner(dataset, out / f"{correlation:g}-{seed}"), {}
-    for method in methods_written(methods):
+    for method in parse_methods(methods):
         recipe = Recipe(
             data=DataSettings(what="spurious", seed=seed),
             hold_out="balanced",

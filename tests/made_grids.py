@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import Executor, OneByOne, RayCluster, Workers
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
 from made_runs import digest, recipe, runner, vectors, without_times
 

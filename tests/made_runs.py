@@ -15,9 +15,10 @@ import pytest
 
 from gated_domains import cli
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.experiments.recipe import DataSettings, Recipe, choose_method
+from gated_domains.experiments.recipe_parsing import choose_method
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.settings import parsed
 from gated_domains.training.engine import Hardware
 from gated_domains.training.settings import TrainingSettings

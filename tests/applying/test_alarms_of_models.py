@@ -17,8 +17,8 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.insight import alarm as alarms
+from gated_domains.runs.recipe import DataSettings
 from made_estimators import GDUClassifier, fitted
 from made_runs import assert_refused, call, recipe, runner, table
 

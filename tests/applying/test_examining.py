@@ -18,10 +18,10 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import ERMClassifier, GDUClassifier, GDURegressor
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.insight.doctor import examine
 from gated_domains.insight.doctor.frozen_gates import frozen_gates
 from gated_domains.insight.doctor.paired import compare_paired
+from gated_domains.runs.recipe import DataSettings
 from made_estimators import Table, fitted, made_table
 from made_runs import numbers, recipe, runner, table
 

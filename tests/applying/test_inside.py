@@ -16,8 +16,8 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.sampling import InOrder
 from gated_domains.estimators import ERMClassifier, GDUClassifier
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings
 from made_estimators import fitted, made_table
 from made_runs import images, recipe, runner, table
 

@@ -21,8 +21,8 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
 from gated_domains.evaluation.predicted import Predicted
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings
 from made_runs import recipe, runner, table
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

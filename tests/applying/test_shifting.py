@@ -21,8 +21,8 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import GDUClassifier, GDURegressor, load_estimator
 from gated_domains.experiments.model import Model, digest_of_weights
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings
 from gated_domains.runs.site_shift import SiteShift
 from made_runs import CPU, Watcher, recipe, runner, table
 

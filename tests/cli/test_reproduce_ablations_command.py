@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.experiments.reproducing import running
 from gated_domains.experiments.reproducing.ablations import setup
 from gated_domains.experiments.reproducing.ablations.grids import FIGURES
 from gated_domains.experiments.reproducing.ablations.setup import Setup
 from gated_domains.reports.ablations.setting import Fineness
+from gated_domains.runs.recipe import DataSettings
 from made_runs import assert_refused, call, vectors
 
 
@@ -151,7 +151,7 @@ def test_a_run_that_fails_leaves_a_hole_and_stops_no_other(tmp_path: Path, monke
     def diverging(self: Setup, setting: Any, seed: int) -> Any:
         made = recipe(self, setting, seed)
         if (setting.gate, setting.mode, setting.bases) == ("mmd", "E2E", 2):
-            return made.but(training=made.training.model_copy(update={"rate": 1e38}))
+            return made.replace(training=made.training.model_copy(update={"rate": 1e38}))
         return made
 
     monkeypatch.setattr(setup.Setup, "recipe", diverging)

@@ -53,7 +53,7 @@ def small_world(monkeypatch: pytest.MonkeyPatch) -> None:
         if recipe is None:
             return None
         training = recipe.training.model_copy(update={"epochs": 2, "batch_size": 32})
-        return recipe.but(body="mlp", training=training)
+        return recipe.replace(body="mlp", training=training)
 
     import gated_domains.experiments.reproducing.grid as grid
 

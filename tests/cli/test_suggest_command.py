@@ -26,9 +26,10 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe import DataSettings, methods_written, read_recipe
+from gated_domains.experiments.recipe_parsing import parse_methods, read_recipe
 from gated_domains.experiments.run_features import body_features, features_of_run
 from gated_domains.experiments.suggestion import suggest_settings
+from gated_domains.runs.recipe import DataSettings
 
 QUICK = ("--most", "5", "--runs", "2")
 READING = ("--target", "ill", "--domain", "site")
@@ -123,7 +124,7 @@ def test_what_it_says_to_use_reads_the_same_data_with_that_m(run, table, tmp_pat
     methods = given.pop("--methods")
     assert given == {"--target": "ill", "--domain": "site", "--drop": "b,c", "--hold-out": "x"}
     assert f"gdu[num_bases={json.loads(done.out)['num_bases']}]" in methods
-    assert len(methods_written(methods)) == 3
+    assert len(parse_methods(methods)) == 3
     flagged = run(odd, *READING, *QUICK, "--drop-missing-target", "--json")
     assert "--domain site --drop-missing-target --methods" in json.loads(flagged.out)["use"]
 

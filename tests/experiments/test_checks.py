@@ -14,9 +14,10 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.checks import refuse_settings
-from gated_domains.experiments.recipe import Recipe, resolved
+from gated_domains.experiments.recipe_parsing import resolved
 from gated_domains.methods import METHODS
 from gated_domains.methods.method import Method
+from gated_domains.runs.recipe import Recipe
 from made_published import divided
 from made_runs import images, recipe, runner, vectors
 

@@ -13,14 +13,15 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments import comparing
 from gated_domains.experiments.comparing import default_methods, every_method, named_as_asked, plan
-from gated_domains.experiments.recipe import DataSettings, Frame, MethodChoice, Recipe, methods_written
+from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
+from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe, RunConfig
 from gated_domains.runs.result import read_results
 from gated_domains.training.settings import TrainingSettings
 from made_runs import images, runner, vectors
 
-FRAME = Frame(
+FRAME = RunConfig(
     data=DataSettings(what="made in a test"),
     body="mlp",
     training=TrainingSettings(epochs=1),
@@ -31,14 +32,14 @@ FRAME = Frame(
 
 def planned(maker: Runner, methods: list[MethodChoice], seeds: int, which: str = "each") -> list[Recipe]:
     splits = hold_outs(maker.dataset, which, validation=0.3, seed=4)
-    return plan(maker, splits, methods, seeds, frame=FRAME)
+    return plan(maker, splits, methods, seeds, config=FRAME)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_method_is_planned_on_every_hold_out_a_whole_seed_before_the_next(tmp_path):
-    recipes = planned(runner(vectors(), tmp_path), methods_written("gdu,erm"), 2, "north,west")
+    recipes = planned(runner(vectors(), tmp_path), parse_methods("gdu,erm"), 2, "north,west")
     assert [(recipe.seed, recipe.hold_out, recipe.method.name) for recipe in recipes] == [
         (seed, hold_out, method) for seed in (0, 1) for hold_out in ("north", "west") for method in ("gdu", "erm")
     ]
@@ -48,7 +49,7 @@ def test_every_method_is_planned_on_every_hold_out_a_whole_seed_before_the_next(
 
 def test_on_small_data_every_seed_draws_its_own_split_under_the_same_name(tmp_path):
     maker = runner(vectors(), tmp_path)
-    recipes = planned(maker, methods_written("erm,linear"), 3, "folds:2")
+    recipes = planned(maker, parse_methods("erm,linear"), 3, "folds:2")
     assert [recipe.split_seed for recipe in recipes[::4]] == [4, 5, 6]
     splits = {(recipe.seed, recipe.hold_out): maker.split(recipe) for recipe in recipes}
     for fold in {hold_out for _, hold_out in splits}:
@@ -61,10 +62,10 @@ def test_on_small_data_every_seed_draws_its_own_split_under_the_same_name(tmp_pa
 def test_large_or_divided_data_keep_one_split(tmp_path, monkeypatch):
     data = vectors()
     aside = np.arange(len(data)) % 5 == 0
-    divided = planned(runner(replace(data, official_test=aside), tmp_path), methods_written("erm"), 2, "north")
+    divided = planned(runner(replace(data, official_test=aside), tmp_path), parse_methods("erm"), 2, "north")
     assert {recipe.split_seed for recipe in divided} == {4}
     monkeypatch.setattr(comparing, "SMALL_ROWS", len(data))
-    large = planned(runner(data, tmp_path), methods_written("erm"), 2, "north")
+    large = planned(runner(data, tmp_path), parse_methods("erm"), 2, "north")
     assert {recipe.split_seed for recipe in large} == {4}
     assert comparing.default_seeds(data) == 2
 
@@ -72,7 +73,7 @@ def test_large_or_divided_data_keep_one_split(tmp_path, monkeypatch):
 def test_a_split_that_cannot_be_scored_is_refused_before_the_first_training(tmp_path, monkeypatch):
     maker, checked = runner(vectors(), tmp_path), []
     monkeypatch.setattr(maker, "check", lambda recipe: checked.append(recipe.split_seed))
-    planned(maker, methods_written("erm"), 3, "north")
+    planned(maker, parse_methods("erm"), 3, "north")
     assert checked == [4, 5, 6]
 
 
@@ -82,14 +83,14 @@ def test_small_tables_get_five_seeds():
 
 def test_the_splits_of_a_plan_are_those_that_are_run_under_the_names_they_have(tmp_path):
     maker = runner(vectors(), tmp_path)
-    first, second = planned(maker, methods_written("erm"), 1, "folds:2")
+    first, second = planned(maker, parse_methods("erm"), 1, "folds:2")
     assert (maker.split(first).name, maker.split(second).name) == ("fold 1", "fold 2")
     together = second if "+" in str(second.hold_out) else first
     assert set(str(together.hold_out).split("+")) == set(maker.split(together).held_out)
 
 
 def test_a_method_with_settings_of_its_own_is_trained_by_them_and_the_others_are_not(tmp_path):
-    first, second = planned(runner(vectors(), tmp_path), methods_written("erm,erm[rate=0.5,swad=true]"), 1, "north")
+    first, second = planned(runner(vectors(), tmp_path), parse_methods("erm,erm[rate=0.5,swad=true]"), 1, "north")
     assert first.training == FRAME.training
     assert second.training == FRAME.training.model_copy(update={"rate": 0.5, "swad": True})
 
@@ -100,46 +101,46 @@ def test_what_cannot_be_run_is_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(
         DataError, match=r"CORAL compares source domains in training, and there is one only.*leave coral"
     ):
-        planned(runner(two, tmp_path), methods_written("erm,coral"), 1)
+        planned(runner(two, tmp_path), parse_methods("erm,coral"), 1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_all_methods_are_those_that_the_data_allow_and_why_the_others_are_not(tmp_path):
     maker = runner(vectors(), tmp_path)
-    able, unable = every_method(maker, hold_outs(maker.dataset), frame=FRAME)
+    able, unable = every_method(maker, hold_outs(maker.dataset), config=FRAME)
     assert {choice.name for choice in able} == set(METHODS)
     assert {"ERM + MixStyle", "ERM + EMA", "ERM + SWAD", "GDU + MixStyle"} <= {choice.label for choice in able}
     assert unable == {}
 
     data = maker.dataset
     two = runner(replace(data, domains=data.domains % 2, domain_names=("east", "west")), tmp_path)
-    able, unable = every_method(two, hold_outs(two.dataset), frame=FRAME)
+    able, unable = every_method(two, hold_outs(two.dataset), config=FRAME)
     told = {choice.name for choice in able if choice.kind.uses_domains}
     assert told == set()
     assert {"CORAL", "IRM", "Group DRO", "Fish", "LISA", "CGD", "ARM-BN", "ERM + MixStyle"} <= set(unable)
     assert all("one only" in why for why in unable.values())
 
     without_norms = FRAME.model_copy(update={"body": "identity"})
-    able, unable = every_method(maker, hold_outs(maker.dataset), frame=without_norms)
+    able, unable = every_method(maker, hold_outs(maker.dataset), config=without_norms)
     assert set(unable) == {"ARM-BN"}
 
 
 def test_an_out_of_domain_plan_validates_on_the_next_source_or_on_the_one_asked_for(tmp_path):
     maker = runner(vectors(), tmp_path)
     splits = hold_outs(maker.dataset, validation=0.3, seed=4)
-    frame = FRAME.model_copy(update={"selection": "out_of_domain"})
-    recipes = plan(maker, splits, methods_written("erm"), 1, frame=frame)
+    config = FRAME.model_copy(update={"selection": "out_of_domain"})
+    recipes = plan(maker, splits, parse_methods("erm"), 1, config=config)
     assert [(r.hold_out, r.validation_domain) for r in recipes] == [
         ("north", "south"), ("south", "west"), ("west", "north")
     ]  # fmt: skip
-    asked = frame.model_copy(update={"validation_domain": "west"})
-    recipes = plan(maker, splits, methods_written("erm"), 1, frame=asked)
+    asked = config.model_copy(update={"validation_domain": "west"})
+    recipes = plan(maker, splits, parse_methods("erm"), 1, config=asked)
     assert [r.validation_domain for r in recipes] == ["west", "west", "north"]
 
 
 def test_results_go_by_the_names_asked_for_whatever_they_were_called_when_they_were_made(tmp_path):
     maker = runner(vectors(), tmp_path)
-    first, second = planned(maker, methods_written("erm,erm[rate=0.001]"), 1, "north")
+    first, second = planned(maker, parse_methods("erm,erm[rate=0.001]"), 1, "north")
     runs = [maker.run(first), maker.run(second)]
     assert runs[0].path == runs[1].path  # the default, written out
     results = [read_results([run.path])[0] for run in runs]
@@ -149,15 +150,15 @@ def test_results_go_by_the_names_asked_for_whatever_they_were_called_when_they_w
 
 def test_there_must_be_a_seed(tmp_path):
     with pytest.raises(DataError, match="at least one seed, got 0"):
-        planned(runner(vectors(), tmp_path), methods_written("erm"), 0)
+        planned(runner(vectors(), tmp_path), parse_methods("erm"), 0)
 
 
 def default_labels(
-    data: DomainDataset, folder: Path, *, frame: Frame = FRAME, **training: object
+    data: DomainDataset, folder: Path, *, config: RunConfig = FRAME, **training: object
 ) -> tuple[list[str], dict[str, str]]:
     maker = runner(data, folder)
-    asked = frame.model_copy(update={"body": "auto", "training": TrainingSettings(**training)})
-    able, unable = default_methods(maker, hold_outs(data, "north"), frame=asked)
+    asked = config.model_copy(update={"body": "auto", "training": TrainingSettings(**training)})
+    able, unable = default_methods(maker, hold_outs(data, "north"), config=asked)
     return [choice.label for choice in able], unable
 
 
@@ -178,10 +179,10 @@ def test_defaults_give_way_to_the_options_for_all_methods(tmp_path):
 
 def test_a_default_method_that_cannot_be_run_here_is_left_out_with_the_reason(tmp_path):
     start = runner(images(), tmp_path).run(
-        Recipe(**{**dict(FRAME), "body": "small", "hold_out": "north"}, method=methods_written("erm")[0])
+        Recipe(**{**dict(FRAME), "body": "small", "hold_out": "north"}, method=parse_methods("erm")[0])
     )
-    frame = FRAME.model_copy(update={"backbone": str(start.path)})
-    labels, unable = default_labels(images(), tmp_path, frame=frame, ema=0.995, fourier_mix=0.9)
+    config = FRAME.model_copy(update={"backbone": str(start.path)})
+    labels, unable = default_labels(images(), tmp_path, config=config, ema=0.995, fourier_mix=0.9)
     assert labels == ["recommended", "GDU", "ERM"]
     assert list(unable) == ["retrained linear head"]
     assert "set it for the run that trains the network" in unable["retrained linear head"]
@@ -195,9 +196,9 @@ def test_where_no_default_method_can_be_run_the_reason_is_an_error(tmp_path):
 def test_all_methods_give_way_to_the_options_for_all_methods(tmp_path):
     maker = runner(images(), tmp_path)
     splits = hold_outs(maker.dataset, "north")
-    frame = Frame(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995, fourier_mix=0.9))
-    able, unable = every_method(maker, splits, frame=frame)
-    assert [recipe.label for recipe in plan(maker, splits, able, 1, frame=frame)].count(
+    config = RunConfig(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995, fourier_mix=0.9))
+    able, unable = every_method(maker, splits, config=config)
+    assert [recipe.label for recipe in plan(maker, splits, able, 1, config=config)].count(
         "ERM + EMA 0.995 + Fourier"
     ) == 1
     assert list(unable) == ["ERM + SWAD"]
@@ -205,12 +206,12 @@ def test_all_methods_give_way_to_the_options_for_all_methods(tmp_path):
 
 def test_two_names_for_one_training_are_refused_before_anything_is_trained(tmp_path):
     maker = runner(images(), tmp_path)
-    frame = Frame(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995))
-    splits, twice = hold_outs(maker.dataset, "north"), methods_written("erm,erm[ema=0.995]")
+    config = RunConfig(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995))
+    splits, twice = hold_outs(maker.dataset, "north"), parse_methods("erm,erm[ema=0.995]")
     with pytest.raises(DataError, match=r"ERM and ERM \+ EMA 0\.995 are the same training with the options for all"):
-        plan(maker, splits, twice, 1, frame=frame)
+        plan(maker, splits, twice, 1, config=config)
 
 
 def test_the_recommended_recipe_is_refused_on_tables_with_what_to_take(tmp_path):
     with pytest.raises(DataError, match=r"recommended is for images, and these are .*; choose erm or gdu"):
-        planned(runner(vectors(), tmp_path), methods_written("recommended"), 1, "north")
+        planned(runner(vectors(), tmp_path), parse_methods("recommended"), 1, "north")

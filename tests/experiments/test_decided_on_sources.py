@@ -18,9 +18,9 @@ from gated_domains.data.tables import Numbers, Table
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.looking import look
 from gated_domains.experiments.model import WEIGHTS, Model
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.reports.gathering import gather
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings
 from made_runs import NothingIsTrained, digest, recipe, runner
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -197,5 +197,5 @@ def test_workers_decide_as_their_caller_does(tmp_path):
     made = runner(dataset, folder / "runs")
     chosen = recipe(data=DataSettings.of(folder / "clinic.csv", READING), hold_out=HELD_OUT)
     with choose_executor(made, 2, workers=2) as executor:
-        first, _ = executor.run([chosen, chosen.but(seed=1)])
+        first, _ = executor.run([chosen, chosen.replace(seed=1)])
     assert digest(first.path / WEIGHTS) == digest(alone.path / WEIGHTS)

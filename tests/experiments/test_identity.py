@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gated_domains.experiments.recipe import resolved
+from gated_domains.experiments.recipe_parsing import resolved
 from gated_domains.runs.json_files import run_hash
 from made_runs import recipe, vectors
 
@@ -27,5 +27,5 @@ def test_a_backbone_counts_by_the_digest_of_its_weights(tmp_path: Path):
     for folder, digest in (("one", "a"), ("copy", "a"), ("other", "b")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "model.json").write_text(json.dumps({"format": 1, "sha256": digest}))
-        names.append(run_hash(recipe("erm").but(backbone=str(tmp_path / folder)).identity()))
+        names.append(run_hash(recipe("erm").replace(backbone=str(tmp_path / folder)).identity()))
     assert names[0] == names[1] != names[2]

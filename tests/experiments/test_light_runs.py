@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gated_domains.experiments.model import WEIGHTS
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing import running
 from gated_domains.experiments.reproducing.grid import Grid, Job
 from gated_domains.experiments.reproducing.light import lighten
@@ -16,6 +15,7 @@ from gated_domains.experiments.reproducing.running import Reproducing
 from gated_domains.experiments.reproducing.standing import stands_on
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import PREDICTIONS, RunFolder
+from gated_domains.runs.recipe import Recipe
 from made_runs import CPU, NothingIsTrained, recipe, runner, vectors
 
 

@@ -16,10 +16,11 @@ from gated_domains.data.splits import hold_outs
 from gated_domains.evaluation.scoring import official_scores
 from gated_domains.experiments.comparing import named_as_asked, plan
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe import DataSettings, Frame, Recipe, methods_written, resolved
+from gated_domains.experiments.recipe_parsing import parse_methods, resolved
 from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.page import write_page
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig
 from gated_domains.runs.result import read_results
 from gated_domains.training.settings import TrainingSettings
 from made_published import divided
@@ -193,13 +194,13 @@ def test_data_without_a_division_have_no_official_run(tmp_path):
 
 # -- several methods beside each other ---------------------------------------------------------------------------------
 
-FRAME = Frame(data=DataSettings(what="made in a test"), body="mlp", training=TrainingSettings(epochs=1))
+FRAME = RunConfig(data=DataSettings(what="made in a test"), body="mlp", training=TrainingSettings(epochs=1))
 
 
 def test_a_plan_on_the_division_is_run_and_compared(tmp_path):
     maker = runner(divided(), tmp_path / "runs")
     splits = hold_outs(maker.dataset, "default")
-    recipes = plan(maker, splits, methods_written("gdu,erm"), 2, frame=FRAME)
+    recipes = plan(maker, splits, parse_methods("gdu,erm"), 2, config=FRAME)
     assert [(one.hold_out, one.method.name, one.seed) for one in recipes] == [
         ("official", method, seed) for seed in (0, 1) for method in ("gdu", "erm")
     ]
@@ -222,7 +223,7 @@ def many() -> Any:
 def test_a_fold_of_very_many_domains_is_one_run_with_one_score(tmp_path):
     maker = runner(many(), tmp_path / "runs")
     splits = hold_outs(maker.dataset, "folds:2")
-    recipes = plan(maker, splits, methods_written("erm"), 1, frame=FRAME)
+    recipes = plan(maker, splits, parse_methods("erm"), 1, config=FRAME)
     assert [one.hold_out for one in recipes] == ["fold 1 of 2", "fold 2 of 2"]
     run = maker.run(recipes[1])
     result = run.result()

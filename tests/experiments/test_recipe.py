@@ -12,20 +12,19 @@ from hypothesis import strategies as st
 import made_runs
 from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
-from gated_domains.experiments.recipe import (
+from gated_domains.experiments.recipe_parsing import (
     PRESETS,
-    DataSettings,
-    Recipe,
     choose_method,
     default_training,
     is_recipe,
-    methods_written,
+    parse_methods,
     parse_recipe,
     read_recipe,
     resolved,
 )
 from gated_domains.methods import METHODS
 from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.settings import to_yaml
 from gated_domains.settings.plain_yaml import from_yaml
 from gated_domains.training.settings import TrainingSettings
@@ -132,7 +131,7 @@ def test_written_into_a_folder_it_names_the_way_to_the_data(tmp_path, monkeypatc
     runs = tmp_path / "runs" / "0a1b"
     runs.mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "data")
-    written = parse_recipe(GDU, where="").seen_from(Path("..", "runs", "0a1b"))
+    written = parse_recipe(GDU, where="").relative_to(Path("..", "runs", "0a1b"))
     assert written.data.what == str(Path("..", "..", "data", "heart.csv"))
     (runs / "recipe.yaml").write_text(to_yaml(written.plain()))
     monkeypatch.chdir("/")
@@ -145,7 +144,7 @@ def test_data_behind_a_link_keep_the_name_of_the_link(tmp_path):
     (tmp_path / "store" / "5f3a91").write_text("a,b\n")
     (tmp_path / "heart.csv").symlink_to(tmp_path / "store" / "5f3a91")
     linked = parse_recipe({**GDU, "data": {"what": str(tmp_path / "heart.csv")}}, where="")
-    assert linked.seen_from(tmp_path / "runs").data.what == str(Path("..", "heart.csv"))
+    assert linked.relative_to(tmp_path / "runs").data.what == str(Path("..", "heart.csv"))
 
 
 @pytest.mark.parametrize("what", ["digits", "made in a test"])
@@ -153,7 +152,7 @@ def test_what_is_no_file_is_written_as_it_is(tmp_path, monkeypatch, what):
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
     recipe = parse_recipe({**GDU, "data": {"what": what}}, where="")
-    assert recipe.seen_from(tmp_path / "runs") == recipe
+    assert recipe.relative_to(tmp_path / "runs") == recipe
 
 
 @pytest.mark.parametrize(
@@ -264,25 +263,25 @@ def test_all_that_is_wrong_is_said_at_once():
 
 
 def test_methods_are_written_with_their_settings_in_brackets():
-    first, second, third = methods_written("erm, gdu[num_bases=8, coverage=false,sigma=1e-1],linear")
+    first, second, third = parse_methods("erm, gdu[num_bases=8, coverage=false,sigma=1e-1],linear")
     assert (first, third) == (choose_method("erm"), choose_method("linear"))
     assert second == choose_method("gdu", {"num_bases": 8, "coverage": False, "sigma": 0.1})
 
 
 def test_a_mode_is_written_like_a_setting():
-    (choice,) = methods_written("gdu[mode=fine_tune]")
+    (choice,) = parse_methods("gdu[mode=fine_tune]")
     assert (choice.mode, choice.settings) == ("fine_tune", choose_method("gdu").settings)
-    assert methods_written("linear")[0].mode == "fine_tune"
+    assert parse_methods("linear")[0].mode == "fine_tune"
 
 
 def test_empty_brackets_are_no_settings():
-    assert methods_written("gdu[]") == methods_written("gdu")
+    assert parse_methods("gdu[]") == parse_methods("gdu")
 
 
 @pytest.mark.parametrize("twice", ["gdu,erm,gdu", "gdu,gdu[num_bases=5]", "gdu[kappa=2],gdu[kappa=2.0]"])
 def test_a_method_twice_is_refused(twice):
     with pytest.raises(DataError, match=r"names GDU.* twice; give each once, or with other settings"):
-        methods_written(twice)
+        parse_methods(twice)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ def test_a_method_twice_is_refused(twice):
 )
 def test_what_cannot_be_read_is_refused_with_how_it_is_written(nonsense):
     with pytest.raises(DataError, match=r"cannot be read; write it as gdu,erm or gdu\[num_bases=8"):
-        methods_written(nonsense)
+        parse_methods(nonsense)
 
 
 @pytest.mark.parametrize(
@@ -309,14 +308,14 @@ def test_what_cannot_be_read_is_refused_with_how_it_is_written(nonsense):
 )
 def test_settings_that_make_no_sense_are_refused(written, said):
     with pytest.raises(DataError) as caught:
-        methods_written(written)
+        parse_methods(written)
     assert said in str(caught.value)
     assert str(caught.value).startswith("--methods")
 
 
 def test_the_option_is_named_as_it_was_given():
     with pytest.raises(DataError, match=r"^--method: "):
-        methods_written("gduu", option="--method")
+        parse_methods("gduu", option="--method")
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------
@@ -334,18 +333,18 @@ def test_the_option_is_named_as_it_was_given():
     ],
 )
 def test_a_label_says_what_is_not_usual(written, label):
-    assert methods_written(written)[0].label == label
+    assert parse_methods(written)[0].label == label
 
 
 def test_a_preset_is_a_name_for_a_method_with_its_switches_and_settings():
-    (preset,) = methods_written("recommended")
-    assert preset == methods_written(PRESETS["recommended"])[0]
+    (preset,) = parse_methods("recommended")
+    assert preset == parse_methods(PRESETS["recommended"])[0]
     assert preset.label == "recommended"
     assert preset.name == "erm"
     preset.refuse_contradiction({"ema": 0.995, "rate": 0.1})
     with pytest.raises(DataError, match=r"ema 0\.9 is asked for, and recommended has ema 0\.995.*write ema=0\.9 in"):
         preset.refuse_contradiction({"ema": 0.9})
-    (changed,) = methods_written("recommended[activation=tanh,fourier_mix=0.5]")
+    (changed,) = parse_methods("recommended[activation=tanh,fourier_mix=0.5]")
     assert changed.label == "ERM + EMA 0.995 + Fourier 0.5 + consistency [activation=tanh]"
     recipe = parse_recipe({**GDU, "method": "recommended"}, where="")
     again = parse_recipe(recipe.plain(), where="")
@@ -354,14 +353,14 @@ def test_a_preset_is_a_name_for_a_method_with_its_switches_and_settings():
 
 
 def test_consistency_in_brackets_goes_with_mixing_for_all_methods():
-    (choice,) = methods_written("erm[consistency=1]")
+    (choice,) = parse_methods("erm[consistency=1]")
     assert choice.trained(TrainingSettings(fourier_mix=0.9)).consistency == 1.0
     with pytest.raises(DataError, match="set fourier_mix as well"):
         choice.trained(TrainingSettings())
 
 
 def test_numbers_that_differ_in_their_last_digits_have_labels_that_differ():
-    one, other = methods_written("gdu[kappa=0.12345678],gdu[kappa=0.12345679]")
+    one, other = parse_methods("gdu[kappa=0.12345678],gdu[kappa=0.12345679]")
     assert one.label != other.label
 
 
@@ -447,7 +446,7 @@ def test_every_entry_but_where_the_data_lie_is_part_of_what_makes_a_run():
     hashes = {(): run_hash(base.identity())}
     for path, value in OTHER_VALUES.items():
         if path[-1] in ("patience", "consistency"):  # refused with the schedule of the others, or alone
-            changed = base.but(training=base.training.model_copy(update={path[-1]: value}))
+            changed = base.replace(training=base.training.model_copy(update={path[-1]: value}))
         else:
             changed = parse_recipe(with_entry(path, value), where="")
         hashes[path] = run_hash(changed.identity())
@@ -458,7 +457,7 @@ def test_where_the_data_lie_and_how_they_are_read_is_not():
     """The data themselves are: a run folder is named by their fingerprint too."""
     base = parse_recipe(GDU, where="")
     reading = Reading(target="a", domain="b", drop=("c",), image_size=4)
-    moved = base.but(data=DataSettings.of(Path("elsewhere/heart.csv"), reading, seed=3))
+    moved = base.replace(data=DataSettings.of(Path("elsewhere/heart.csv"), reading, seed=3))
     assert moved.data.what == str(Path("elsewhere/heart.csv"))
     assert moved.identity() == base.identity()
 
@@ -492,7 +491,7 @@ def test_sampling_follows_from_the_method_and_the_metric_from_what_is_predicted(
 
 
 def test_a_method_may_be_trained_otherwise_than_those_beside_it():
-    plain_gdu, chosen = methods_written("gdu,gdu[rate=0.01,num_bases=8,mixstyle=0.5]")
+    plain_gdu, chosen = parse_methods("gdu,gdu[rate=0.01,num_bases=8,mixstyle=0.5]")
     recipe = parse_recipe(GDU, where="")
     other = recipe.with_method(chosen)
     assert other.training == recipe.training.model_copy(update={"rate": 0.01, "mixstyle": 0.5})
@@ -513,9 +512,9 @@ def test_how_a_setting_of_training_was_given_does_not_make_another_run():
 
 def test_a_wrong_setting_of_training_in_brackets_is_refused():
     with pytest.raises(DataError, match="rate must be"):
-        methods_written("erm[rate=-1]")
+        parse_methods("erm[rate=-1]")
     with pytest.raises(DataError, match="ema"):
-        methods_written("erm[ema=2]")
+        parse_methods("erm[ema=2]")
 
 
 @pytest.mark.parametrize(
@@ -546,7 +545,7 @@ def test_patience_is_refused_with_a_schedule_that_anneals_to_zero(schedule):
 
 
 def test_patience_of_one_method_is_checked_with_the_schedule_it_is_trained_with():
-    (method,) = methods_written("erm[patience=5]")
+    (method,) = parse_methods("erm[patience=5]")
     assert method.trained(TrainingSettings(schedule="constant")).patience == 5
     with pytest.raises(DataError, match="patience 5 may stop"):
         method.trained(TrainingSettings())

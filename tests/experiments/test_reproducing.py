@@ -13,13 +13,13 @@ import pytest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.published import Published
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.experiments.reproducing import cells, running
 from gated_domains.experiments.reproducing.curves import CANDIDATES, Curves, features_of
 from gated_domains.experiments.reproducing.grid import Grid, Job, plan, runs_of
 from gated_domains.experiments.reproducing.miniature import shrink
 from gated_domains.experiments.reproducing.running import Reproducing, folder_of, in_short
 from gated_domains.experiments.runner import Runner
+from gated_domains.runs.recipe import DataSettings
 from made_runs import CPU, NothingIsTrained, recipe, vectors
 
 ALL = (list(cells.ROWS), list(cells.COLUMNS))

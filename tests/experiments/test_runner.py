@@ -22,7 +22,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
-from gated_domains.experiments.recipe import read_recipe, resolved
+from gated_domains.experiments.recipe_parsing import read_recipe, resolved
 from gated_domains.methods import ERM
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.folder import RunFolder

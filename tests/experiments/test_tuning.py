@@ -15,7 +15,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.experiments import proposals
 from gated_domains.experiments.proposals import Proposal, random_proposals, searched
-from gated_domains.experiments.recipe import Recipe, choose_method, methods_written
+from gated_domains.experiments.recipe_parsing import choose_method, parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.tuning import Tuning, choose, outlasting, tune, with_settings
 from gated_domains.methods import ERM, METHODS
@@ -23,6 +23,7 @@ from gated_domains.methods.erm import ERMSettings
 from gated_domains.reports.table import Comparison
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.runs.json_files import write_json
+from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import read_results
 from gated_domains.settings.search import Between, OneOf
 from gated_domains.training.trouble import NotFiniteError
@@ -67,7 +68,7 @@ def tuned(methods: str, count: int, run_all: Any, *, hold_outs: str = "north", s
 
 
 def asked(methods: str, hold_outs: str = "north", seeds: int = 1) -> list[Recipe]:
-    chosen = methods_written(methods)
+    chosen = parse_methods(methods)
     grid = [(seed, name, method) for seed in range(seeds) for name in hold_outs.split(",") for method in chosen]
     return [recipe(hold_out=name, seed=seed).with_method(method) for seed, name, method in grid]
 
@@ -222,7 +223,7 @@ def test_a_tuner_that_learns_hears_of_each_round_before_the_next(tmp_path, monke
 )
 def test_what_cannot_be_tuned_is_refused_before_anything_runs(more, words, tmp_path):
     made = Made(tmp_path, lambda recipe: 0.0)
-    recipes = [found.but(selection=more.get("selection", "source_validation")) for found in asked("erm")]
+    recipes = [found.replace(selection=more.get("selection", "source_validation")) for found in asked("erm")]
     with pytest.raises(DataError, match=words):
         tune(recipes, more.get("count", 3), seed=0, tuner=more.get("tuner", "random"), run_all=made)
     assert made.rounds == []

@@ -17,9 +17,9 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.like import read_like
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.insight.alarm import ChangeAlarm, heard_of
 from gated_domains.layer import GatedDomainUnits, GateStream
+from gated_domains.runs.recipe import DataSettings
 from made_runs import call, recipe, runner
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("without_shape_checks")]

@@ -19,7 +19,7 @@ from gated_domains import GatedDomainUnits, examine
 from gated_domains.common.health import GateWarning
 from gated_domains.data.errors import DataError
 from gated_domains.estimators import GDUClassifier
-from gated_domains.experiments.recipe import methods_written
+from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.insight.doctor import Diagnosis, Finding, of_bases
 from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.measures import (
@@ -407,10 +407,10 @@ def test_a_cure_names_settings_parameters_and_calls_that_exist(trouble):
     cure = CURES[trouble].given(**NUMBERS)
     for text in (cure.run, cure.paper):
         for method in re.findall(r"[a-z-]+\[[^]]*\]|(?<=--method )[a-z-]+", text):
-            (chosen,) = methods_written(method)
+            (chosen,) = parse_methods(method)
             assert chosen.name in ("gdu", "gdu-paper", "erm")
         for methods in re.findall(r"--methods '([^']*)'", text):
-            assert len(methods_written(methods)) == 3
+            assert len(parse_methods(methods)) == 3
         assert not re.search(r"fit_|GDUClassifier|ProjectionGate", text), text
     for name, value in re.findall(r"\b(\w+)=('\w+'|[\d.]*\d|True|False)", cure.estimator):
         GDUClassifier().set_params(**{name: ast.literal_eval(value)})

@@ -14,9 +14,9 @@ from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments import looking
 from gated_domains.experiments.looking import look, look_at, missing_insights, worth_a_look
 from gated_domains.experiments.model import WEIGHTS
-from gated_domains.experiments.recipe import DataSettings
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.insight import INSIGHT, Insight
+from gated_domains.runs.recipe import DataSettings
 from made_runs import changed, recipe, runner, table, vectors
 
 

@@ -19,7 +19,7 @@ def digits_numbers(scores: Scores, *, why: dict[tuple[str, str], str] | None = N
     run = others.pop("run", {})
     cells = {
         (row, target): Cell(
-            results=tuple(result(row, target, seed, score, **run).as_json() for seed, score in enumerate(found)),
+            results=tuple(result(row, target, seed, score, **run).to_json() for seed, score in enumerate(found)),
             asked=len(found),
             why=(why or {}).get((row, target), ""),
         )

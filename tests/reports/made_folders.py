@@ -45,7 +45,7 @@ def a_run(
 ) -> Path:
     """One run folder. ``curve=()`` and ``arrays={}`` leave their file out."""
     folder.mkdir(parents=True)
-    _write(folder / "result.json", result.as_json())
+    _write(folder / "result.json", result.to_json())
     _write(folder / "run.json", {"format": 1, "recipe": {"method": result.method}, "data": {"name": result.data}})
     _write(folder / "model.json", {"format": 1, "schema": {"class_names": list(class_names) or None}})
     records = a_curve(result, epochs) if curve is None else curve

@@ -306,7 +306,7 @@ def test_memory_that_nobody_measured_has_no_panel(tmp_path: Path) -> None:
 
 def test_another_metric_finds_the_same_folders(tmp_path: Path) -> None:
     scored = {"by_domain": {"a": 0.25}, "overall": 0.25}
-    run = result("erm", "a").as_json() | {"all_metrics": {part: {"f1": scored} for part in ("validation", "test")}}
+    run = result("erm", "a").to_json() | {"all_metrics": {part: {"f1": scored} for part in ("validation", "test")}}
     found = gathered(tmp_path, [RunResult.from_json(run)])
     for name in ("scores", "curves", "reliability", "confusion"):
         assert chart_of(name, found, metric="f1") is not None

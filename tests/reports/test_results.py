@@ -19,7 +19,7 @@ from gated_domains.runs.result import Scores
 def write(folder: Path, found: RunResult) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "result.json"
-    path.write_text(json.dumps(found.as_json()))
+    path.write_text(json.dumps(found.to_json()))
     return path
 
 
@@ -30,7 +30,7 @@ def test_a_result_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_the_file_is_what_was_agreed() -> None:
-    assert result(score=0.95).as_json() == {
+    assert result(score=0.95).to_json() == {
         "format": 1,
         "run": "erm-mnist-0",
         "data": "digits",
@@ -111,7 +111,7 @@ def test_a_run_that_was_scored_by_one_metric_has_no_other() -> None:
 
 
 def test_whole_numbers_in_json_are_scores_too() -> None:
-    stored = {**result().as_json(), "test": {"by_domain": {"mnist": 1}}, "seconds": 3}
+    stored = {**result().to_json(), "test": {"by_domain": {"mnist": 1}}, "seconds": 3}
     assert RunResult.from_json(stored).test == {"mnist": 1.0}
 
 
@@ -168,7 +168,7 @@ def test_an_empty_folder_has_no_results_and_a_missing_one_is_refused(tmp_path: P
 @pytest.mark.parametrize(("version", "cure"), [(2, "update gated-domains"), (0, "train it again"), ("x", "train it")])
 def test_another_format_is_refused_with_folder_version_and_cure(tmp_path: Path, version: object, cure: str) -> None:
     path = write(tmp_path / "abc", result())
-    path.write_text(json.dumps({**result().as_json(), "format": version}))
+    path.write_text(json.dumps({**result().to_json(), "format": version}))
     with pytest.raises(DataError, match=rf"abc: .*format {version!r}.*reads format 1; {cure}"):
         read_results(tmp_path)
 
@@ -215,12 +215,12 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 )
 def test_a_field_that_cannot_be_is_refused(field: str, value: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        RunResult.from_json({**result().as_json(), field: value})
+        RunResult.from_json({**result().to_json(), field: value})
 
 
-@pytest.mark.parametrize("field", sorted(result().as_json().keys() - {"format"}))
+@pytest.mark.parametrize("field", sorted(result().to_json().keys() - {"format"}))
 def test_a_field_that_is_missing_is_refused(field: str) -> None:
-    stored = result().as_json()
+    stored = result().to_json()
     del stored[field]
     with pytest.raises(DataError, match=f"it lacks '{field}'"):
         RunResult.from_json(stored)

@@ -32,13 +32,14 @@ from gated_domains.data.schema import Schema
 from gated_domains.estimators.estimator import NetworkEstimator
 from gated_domains.estimators.gated import Gated
 from gated_domains.evaluation.predicted import Predicted
-from gated_domains.experiments.recipe import Recipe, read_recipe
+from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.experiments.run_features import runner_of
 from gated_domains.experiments.runner import Runner
 from gated_domains.export.estimator_schema import schema_of_estimator
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.folder import RunFolder, open_run
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
 from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
 

@@ -18,12 +18,12 @@ from gated_domains.estimators.gated import GDUClassifier
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.evaluation.selection import SELECTION_RULES
 from gated_domains.experiments.model import digest_of_weights
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.result import TEST, VALIDATION
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight.shift.accuracy import AccuracyCalibration, LeftOut, calibrate_accuracy
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.json_files import read_json, write_json
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
 
 KEPT = "shift.json"
@@ -142,12 +142,12 @@ def _ways(recipe: Recipe, sources: Sequence[str]) -> Iterator[_Without]:
     """The fair way first: the source is held out, and selects nothing. The other is that of leave_one_source_out."""
     before = [] if recipe.hold_out is None else [recipe.hold_out]
     # The oracle would select by the answers of the source that is left out.
-    fair = recipe.but(selection="source_validation") if SELECTION_RULES[recipe.selection].oracle else recipe
-    yield _Without({name: fair.but(hold_out="+".join([*before, name])) for name in sources}, TEST)
+    fair = recipe.replace(selection="source_validation") if SELECTION_RULES[recipe.selection].oracle else recipe
+    yield _Without({name: fair.replace(hold_out="+".join([*before, name])) for name in sources}, TEST)
     if recipe.validation_domain is None:
         whole = recipe.training.model_copy(update={"patience": None})
-        left_out = recipe.but(selection="out_of_domain", training=whole)
-        yield _Without({name: left_out.but(validation_domain=name) for name in sources}, VALIDATION)
+        left_out = recipe.replace(selection="out_of_domain", training=whole)
+        yield _Without({name: left_out.replace(validation_domain=name) for name in sources}, VALIDATION)
 
 
 def _measured(model: GatedRun, way: _Without, folders: dict[str, RunFolder]) -> Foresight:

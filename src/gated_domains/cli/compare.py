@@ -32,12 +32,12 @@ from gated_domains.data.readers.reading import Reading
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
     from gated_domains.data.splits import HoldOut
     from gated_domains.experiments.executors import Executor
-    from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.runner import Runner
     from gated_domains.experiments.tracking import Tracking
     from gated_domains.experiments.tuning import Tuning
     from gated_domains.reports import Comparison, RunResult
     from gated_domains.runs.folder import RunFolder
+    from gated_domains.runs.recipe import Recipe
 
 
 @takes_executor
@@ -170,30 +170,25 @@ def _compare(
     from gated_domains.data.splits import OFFICIAL, hold_outs
     from gated_domains.experiments.comparing import default_methods, default_seeds, every_method, plan, split_varies
     from gated_domains.experiments.executors import choose_executor
-    from gated_domains.experiments.recipe import (
-        DataSettings,
-        checked_body,
-        checked_frame,
-        default_training,
-        methods_written,
-    )
+    from gated_domains.experiments.recipe_parsing import checked_body, default_training, parse_methods, validate_config
     from gated_domains.experiments.runner import Runner
     from gated_domains.experiments.tracking import Tracking, check_trackers
+    from gated_domains.runs.recipe import DataSettings
     from gated_domains.training.engine import Hardware
 
     trackers = check_trackers(track)
-    named = None if methods is None or methods.strip() == "all" else methods_written(methods)
+    named = None if methods is None or methods.strip() == "all" else parse_methods(methods)
     checked_body(body)
     loading = partial(load_data, what, reading, data_dir=data_dir, seed=data_seed)
     dataset = loading()
     seeds = seeds or default_seeds(dataset)
-    frame = checked_frame(
+    config = validate_config(
         protocol,
         data=DataSettings.of(what, reading, data_seed),
         body=body,
         training=default_training(dataset, training),
     )
-    splits = hold_outs(dataset, hold_out, validation=frame.validation, seed=frame.split_seed)
+    splits = hold_outs(dataset, hold_out, validation=config.validation, seed=config.split_seed)
     root = out or Path("runs") / Path(dataset.name).stem
     refuse_file(root)
     runner = Runner(dataset, root, hardware=Hardware(**hardware))
@@ -202,8 +197,8 @@ def _compare(
         chosen = named
     else:
         choosing = default_methods if methods is None else every_method
-        chosen, unable = choosing(runner, splits, frame=frame)
-    recipes = plan(runner, splits, chosen, seeds, frame=frame)
+        chosen, unable = choosing(runner, splits, config=config)
+    recipes = plan(runner, splits, chosen, seeds, config=config)
     todo, there = runner.to_train(recipes)
     official = splits[0].key == OFFICIAL
     in_folds = hold_out == "default" and len(splits) < len(dataset.domain_names) and not official
@@ -216,7 +211,7 @@ def _compare(
             + ")"
             + f", {there} of them done already" * bool(there)
             + "; every seed draws its own train/validation split"
-            * (seeds > 1 and split_varies(dataset, splits[0], frame))
+            * (seeds > 1 and split_varies(dataset, splits[0], config))
             + f"; before them, {tune} trials of settings for each method and hold-out" * (tune is not None)
             + f"\n{len(dataset.domain_names)} domains are many: they are held out in folds" * in_folds
             + "\nheld out as published: train trains, val selects, test is scored" * official
@@ -236,7 +231,7 @@ def _compare(
             count=tune,
             tuner=tuner,
             fixed=training,
-            seed=frame.split_seed,
+            seed=config.split_seed,
             tracking=tracking,
         )
         stopped = grid.run()

@@ -16,10 +16,10 @@ from gated_domains.data.errors import DataError
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
     from gated_domains.experiments.executors import Executor
-    from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.runner import Runner
     from gated_domains.experiments.tracking import Tracking
+    from gated_domains.runs.recipe import Recipe
 
 
 def watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe], *, tracking: Tracking | None = None) -> None:

@@ -19,9 +19,9 @@ from gated_domains.cli.reproduce_digits import digits
 from gated_domains.data.errors import DataError
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
-    from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.reproducing.curves import Curves
     from gated_domains.experiments.runner import Runner
+    from gated_domains.runs.recipe import Recipe
 
 app = typer.Typer(help="Run the paper's tables again, with the published number beside each.", no_args_is_help=True)
 app.command("digits")(digits)

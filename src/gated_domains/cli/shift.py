@@ -17,8 +17,8 @@ from gated_domains.cli.printing import print_hanging
 from gated_domains.data.readers.reading import Reading
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
-    from gated_domains.experiments.recipe import Recipe
     from gated_domains.experiments.runner import Runner
+    from gated_domains.runs.recipe import Recipe
     from gated_domains.runs.site_shift import SiteShift
 
 _MOST_COLUMNS = 6  # sources in the table

@@ -58,7 +58,7 @@ def train(
     from gated_domains import recipes
     from gated_domains.cli.watching import Watching
     from gated_domains.data.loading import load_data
-    from gated_domains.experiments.recipe import is_recipe, read_recipe
+    from gated_domains.experiments.recipe_parsing import is_recipe, read_recipe
     from gated_domains.experiments.runner import Runner
     from gated_domains.experiments.tracking import Tracking, check_trackers, tracked
     from gated_domains.training.engine import Hardware
@@ -101,16 +101,14 @@ def _recipe(
     seed: int | None,
 ) -> Any:
     """The recipe that the file and the options come to."""
-    from gated_domains.experiments.recipe import (
-        DataSettings,
-        Frame,
-        Recipe,
+    from gated_domains.experiments.recipe_parsing import (
         checked_body,
-        checked_frame,
         choose_method,
         default_training,
-        methods_written,
+        parse_methods,
+        validate_config,
     )
+    from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig
     from gated_domains.settings import parsed, plain
     from gated_domains.training.settings import TrainingSettings
 
@@ -119,7 +117,7 @@ def _recipe(
         "seed": seed,
     }
     if method is not None:
-        chosen = methods_written(method, option="--method")
+        chosen = parse_methods(method, option="--method")
         if len(chosen) != 1:
             raise DataError(f"--method names one method, got {method!r}; `compare` takes several")
         chosen[0].refuse_contradiction(training)
@@ -129,19 +127,19 @@ def _recipe(
         changes["hold_out"] = _one_hold_out(hold_out, dataset.domain_names)
     if written is not None:
         # What the recipe's own method changes in the training goes with it.
-        base = written.training if method is None else parsed(Frame, _frame_of(what), what).training
+        base = written.training if method is None else parsed(RunConfig, _frame_of(what), what).training
         settings = parsed(TrainingSettings, {**plain(base), **training}, "training")
         data = written.data
     else:
         settings, data = default_training(dataset, training), DataSettings.of(what, reading)
-    frame = checked_frame(protocol, data=data, body="auto", training=settings)
-    changes |= {name: getattr(frame, name) for name in protocol}
+    config = validate_config(protocol, data=data, body="auto", training=settings)
+    changes |= {name: getattr(config, name) for name in protocol}
     if written is not None:
-        recipe = written.but(**changes, training=settings)
+        recipe = written.replace(**changes, training=settings)
         if method is not None:
             return recipe.with_method(recipe.method)
         left = {name: value for name, value in recipe.method.training.items() if name not in training}
-        return recipe.but(method=recipe.method.model_copy(update={"training": left}))
+        return recipe.replace(method=recipe.method.model_copy(update={"training": left}))
     changes.setdefault("method", choose_method("gdu"))
     recipe = Recipe(data=data, training=settings, **changes)
     return recipe.with_method(recipe.method)

@@ -14,8 +14,8 @@ from gated_domains.cli.time_left import TimeLeft
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.scores import METRICS
 from gated_domains.experiments.executors.plan import in_words
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
 
 

@@ -6,8 +6,8 @@ from gated_domains.common.names import PRESETS
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import OFFICIAL, HoldOut
-from gated_domains.experiments.recipe import MAPS, Recipe
 from gated_domains.methods.method import Method
+from gated_domains.runs.recipe import MAPS, Recipe
 
 
 def refuse_settings(recipe: Recipe, dataset: DomainDataset, split: HoldOut) -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
-from gated_domains.experiments.recipe import MAPS, Frame, MethodChoice, Recipe, choose_method, methods_written
+from gated_domains.experiments.recipe_parsing import choose_method, parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
+from gated_domains.runs.recipe import MAPS, MethodChoice, Recipe, RunConfig
 from gated_domains.runs.result import RunResult
 
 BASELINE = "erm"
@@ -29,7 +30,7 @@ def default_seeds(dataset: DomainDataset) -> int:
 
 
 def default_methods(
-    runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
+    runner: Runner, splits: Sequence[HoldOut], *, config: RunConfig
 ) -> tuple[list[MethodChoice], dict[str, str]]:
     """GDU, plain training and a linear head; on images also Fourier mixing alone, and the recommended recipe.
 
@@ -38,23 +39,23 @@ def default_methods(
     """
     images = runner.dataset.inputs.kind in MAPS
     written = f"recommended,gdu,{MIXED_ERM},erm,linear" if images else "gdu,erm,linear"
-    plainest_first = methods_written(written)[::-1]  # of duplicates the plainest is kept
-    able, unable = _usable(plainest_first, runner, splits, frame)
+    plainest_first = parse_methods(written)[::-1]  # of duplicates the plainest is kept
+    able, unable = _usable(plainest_first, runner, splits, config)
     return able[::-1], unable
 
 
 def every_method(
-    runner: Runner, splits: Sequence[HoldOut], *, frame: Frame
+    runner: Runner, splits: Sequence[HoldOut], *, config: RunConfig
 ) -> tuple[list[MethodChoice], dict[str, str]]:
     """All methods, and the switches on ERM and GDU, without duplicates; of those that cannot be run here, why."""
-    switched = methods_written(_SWITCHED)
+    switched = parse_methods(_SWITCHED)
     if runner.dataset.inputs.kind in MAPS:
-        switched += methods_written(f"{MIXED_ERM},recommended")
-    return _usable([*(choose_method(name) for name in METHODS), *switched], runner, splits, frame)
+        switched += parse_methods(f"{MIXED_ERM},recommended")
+    return _usable([*(choose_method(name) for name in METHODS), *switched], runner, splits, config)
 
 
 def _usable(
-    choices: Sequence[MethodChoice], runner: Runner, splits: Sequence[HoldOut], frame: Frame
+    choices: Sequence[MethodChoice], runner: Runner, splits: Sequence[HoldOut], config: RunConfig
 ) -> tuple[list[MethodChoice], dict[str, str]]:
     """Methods that can be run here, without duplicates under the options for all; by label why others cannot."""
     able: dict[str, MethodChoice] = {}
@@ -62,9 +63,9 @@ def _usable(
     errors: list[DataError] = []
     for choice in choices:
         try:
-            key = repr((choice.name, choice.mode, choice.settings, choice.trained(frame.training)))
+            key = repr((choice.name, choice.mode, choice.settings, choice.trained(config.training)))
             for split in () if key in able else splits:
-                runner.check(_recipe(runner, split, choice, 0, frame))
+                runner.check(_recipe(runner, split, choice, 0, config))
         except DataError as error:
             errors.append(error)
             why = str(error)
@@ -76,18 +77,18 @@ def _usable(
     return list(able.values()), unable
 
 
-def split_varies(dataset: DomainDataset, split: HoldOut, frame: Frame) -> bool:
+def split_varies(dataset: DomainDataset, split: HoldOut, config: RunConfig) -> bool:
     """Whether every seed draws its own validation rows: on small data, unless they are given or make up a domain."""
-    drawn = dataset.official_test is None and not split.pooled and frame.selection != "out_of_domain"
+    drawn = dataset.official_test is None and not split.pooled and config.selection != "out_of_domain"
     return len(dataset) < SMALL_ROWS and drawn
 
 
 def plan(
-    runner: Runner, splits: Sequence[HoldOut], methods: Sequence[MethodChoice], seeds: int, *, frame: Frame
+    runner: Runner, splits: Sequence[HoldOut], methods: Sequence[MethodChoice], seeds: int, *, config: RunConfig
 ) -> list[Recipe]:
     """One recipe per run, a whole seed before the next: whoever stops in between has something to look at.
 
-    ``frame`` is what all runs share; on small data the seed of a run also draws its train/validation split. What cannot
+    ``config`` is what all runs share; on small data the seed of a run also draws its train/validation split. What cannot
     be run on these data is refused here, before the first training.
     """
     if seeds < 1:
@@ -96,8 +97,8 @@ def plan(
     for seed in range(seeds):
         for split in splits:
             for method in methods:
-                recipe = _recipe(runner, split, method, seed, frame)
-                if seed == 0 or recipe.split_seed != frame.split_seed:
+                recipe = _recipe(runner, split, method, seed, config)
+                if seed == 0 or recipe.split_seed != config.split_seed:
                     runner.check(recipe)
                 recipes.append(recipe)
     _refuse_repeated(recipes[: len(methods)], methods)
@@ -116,18 +117,18 @@ def _refuse_repeated(recipes: Sequence[Recipe], methods: Sequence[MethodChoice])
         known[recipe.label] = method
 
 
-def _recipe(runner: Runner, split: HoldOut, method: MethodChoice, seed: int, frame: Frame) -> Recipe:
-    shared = {name: getattr(frame, name) for name in Frame.model_fields}
-    shared |= {"hold_out": split.key, "seed": seed, "training": method.trained(frame.training)}
-    if frame.selection == "out_of_domain":
-        shared["validation_domain"] = _selecting_domain(split, runner.dataset.domain_names, frame.validation_domain)
-    if split_varies(runner.dataset, split, frame):
-        shared["split_seed"] = frame.split_seed + seed
+def _recipe(runner: Runner, split: HoldOut, method: MethodChoice, seed: int, config: RunConfig) -> Recipe:
+    shared = {name: getattr(config, name) for name in RunConfig.model_fields}
+    shared |= {"hold_out": split.key, "seed": seed, "training": method.trained(config.training)}
+    if config.selection == "out_of_domain":
+        shared["validation_domain"] = _selecting_domain(split, runner.dataset.domain_names, config.validation_domain)
+    if split_varies(runner.dataset, split, config):
+        shared["split_seed"] = config.split_seed + seed
     recipe = Recipe(**shared, method=method)
     if recipe.validation_domain is None:
         # Under the name it has here: a fold is otherwise called by its domains.
         runner.know(
-            split if recipe.split_seed == frame.split_seed else replace(runner.split(recipe), name=split.name), recipe
+            split if recipe.split_seed == config.split_seed else replace(runner.split(recipe), name=split.name), recipe
         )
     return recipe
 

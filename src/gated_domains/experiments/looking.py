@@ -11,7 +11,7 @@ from gated_domains.data.errors import DataError, explain, first_line
 from gated_domains.data.loading import load_data
 from gated_domains.evaluation.scores import metric_named
 from gated_domains.experiments.model import WEIGHTS, Model
-from gated_domains.experiments.recipe import Recipe, read_recipe
+from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight import insight_of
 from gated_domains.insight.planes import NAMES, Kind
@@ -21,6 +21,7 @@ from gated_domains.reports.gathering import gather
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.insight import INSIGHT, Insight
 from gated_domains.runs.provenance import split_hash
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
 
 Say = Callable[[str], None]

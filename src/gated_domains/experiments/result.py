@@ -20,8 +20,9 @@ from gated_domains.evaluation.metrics import Metric, metric_for, metrics_for
 from gated_domains.evaluation.scores import DomainScores
 from gated_domains.evaluation.scoring import Scorer
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule
-from gated_domains.experiments.recipe import Recipe, mixes_vectors
+from gated_domains.experiments.recipe_parsing import mixes_vectors
 from gated_domains.methods import Method
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.material import Material
 from gated_domains.training.outcome import Outcome
 from gated_domains.training.predicting import predict_rows

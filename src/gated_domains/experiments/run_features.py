@@ -19,11 +19,12 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.sampling import InOrder
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe import Recipe, read_recipe
+from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.folder import RunFolder, open_run
 from gated_domains.runs.provenance import split_hash
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
 from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
 

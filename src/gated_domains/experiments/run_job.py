@@ -13,10 +13,10 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding
 from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.model import Shape
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Method
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.loop import Training
 from gated_domains.training.material import Material
 from gated_domains.training.outcome import Outcome, Watcher

@@ -35,7 +35,7 @@ from gated_domains.evaluation.scores import DomainScores
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule, fixed_epoch
 from gated_domains.experiments.checks import refuse_settings
 from gated_domains.experiments.model import Model, Shape, load_weights, task_for
-from gated_domains.experiments.recipe import MethodChoice, Recipe, choose_method, mixes_vectors, resolved
+from gated_domains.experiments.recipe_parsing import choose_method, mixes_vectors, resolved
 from gated_domains.experiments.result import (
     TEST,
     VALIDATION,
@@ -58,6 +58,7 @@ from gated_domains.runs.environment import environment
 from gated_domains.runs.folder import ENVIRONMENT, RunFolder
 from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.provenance import Seen, seen_by, split_hash
+from gated_domains.runs.recipe import MethodChoice, Recipe
 from gated_domains.settings import plain, to_yaml
 from gated_domains.training.engine import Hardware, threads_for
 from gated_domains.training.fine_tuning import on_cached_features
@@ -211,7 +212,7 @@ class Runner:
             chosen = recipe.method.settings
             member = choose_method("erm", {"activation": chosen.activation})
             seeds = [recipe.seed + _MEMBERS_APART * number for number in range(chosen.members)]
-            return [_under_erm(recipe, member).but(seed=seed) for seed in seeds]
+            return [_under_erm(recipe, member).replace(seed=seed) for seed in seeds]
         return []
 
     def selected_by(self, recipe: Recipe) -> list[Recipe]:
@@ -219,8 +220,8 @@ class Runner:
         if recipe.selection != "leave_one_source_out" or only_joins(recipe):
             return []
         whole = recipe.training.model_copy(update={"patience": None})  # their curves are averaged epoch by epoch
-        left_out = recipe.but(selection="out_of_domain", training=whole)
-        return [left_out.but(validation_domain=source) for source in self.split(recipe).sources]
+        left_out = recipe.replace(selection="out_of_domain", training=whole)
+        return [left_out.replace(validation_domain=source) for source in self.split(recipe).sources]
 
     def needs(self, recipe: Recipe) -> list[Recipe]:
         """The runs that must be there first."""
@@ -290,7 +291,7 @@ class Runner:
             about |= {"compiled": True} if self.hardware.compile else {}
             folder.write_json(ENVIRONMENT, about)
             with written_whole(folder.path / "recipe.yaml") as draft:
-                draft.write_text(to_yaml(recipe.seen_from(folder.path).plain()), encoding="utf-8")
+                draft.write_text(to_yaml(recipe.relative_to(folder.path).plain()), encoding="utf-8")
             if job.watcher is not None and not only_joins(recipe):
                 job.watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
 
@@ -530,7 +531,7 @@ def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:
     """The same training of a plain network; batches that the method alone asked for are plain again."""
     asked = recipe.training.sampling == recipe.method.kind.sampling
     training = recipe.training.model_copy(update={"sampling": "auto"} if asked else {})
-    return recipe.but(method=erm, training=training)
+    return recipe.replace(method=erm, training=training)
 
 
 def only_joins(recipe: Recipe) -> bool:

@@ -20,9 +20,9 @@ from gated_domains.data.encoding import Encoding
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.provenance import Seen, refuse_leak
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.freezing import FrozenBody
 
 
@@ -36,7 +36,7 @@ class Starts:
     def architecture(self, recipe: Recipe, encoding: Encoding) -> dict[str, Any]:
         """What the body is built with; published weights that are not to be had are refused here."""
         if recipe.backbone is not None:  # published weights are then not looked at
-            recipe = recipe.but(pretrained="false")
+            recipe = recipe.replace(pretrained="false")
         chosen = {name: getattr(recipe, name) for name in ("body", "pretrained", "shrunk")}
         key = run_hash({**chosen, "shape": list(encoding.shape), "about": encoding.about})
         if key not in self._architectures:

@@ -9,10 +9,10 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.experiments.proposals import TUNERS, Proposal, Proposals, searched
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed, plain
 from gated_domains.training.trouble import NotFiniteError
@@ -150,7 +150,7 @@ def tune(
         raise DataError("the last epoch is kept whatever it scores, so that chooses no trial; give another --selection")
     asked: dict[str, Recipe] = {}
     for recipe in recipes:
-        asked.setdefault(_key(recipe), recipe.but(seed=TRIAL_SEED))
+        asked.setdefault(_key(recipe), recipe.replace(seed=TRIAL_SEED))
     under_way = [
         _Open(recipe, TUNERS[tuner](recipe.method, count, seed=seed, fixed=fixed)) for recipe in asked.values()
     ]
@@ -235,7 +235,7 @@ def _identity(recipe: Recipe) -> str:
 
 def _key(recipe: Recipe) -> str:
     """What is searched once: a method on a hold-out, with whatever seed and whatever split goes with it."""
-    return _identity(recipe.but(seed=TRIAL_SEED, split_seed=0))
+    return _identity(recipe.replace(seed=TRIAL_SEED, split_seed=0))
 
 
 def _named(recipe: Recipe) -> str:

@@ -12,7 +12,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.like import read_like
 from gated_domains.data.loading import DATASETS
 from gated_domains.data.new_data import NewData
-from gated_domains.experiments.recipe import read_recipe
+from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.export.examples import Arrays
 from gated_domains.export.feeds import feeding
 from gated_domains.export.subject import Subject

@@ -200,7 +200,7 @@ def _check_result(result: RunResult) -> None:
         if not math.isfinite(value):
             raise ValueError(f"its {name} is {value}")
     reading_order(result)
-    json.dumps(result.as_json(), ensure_ascii=False).encode()
+    json.dumps(result.to_json(), ensure_ascii=False).encode()
 
 
 def _check_predictions(path: Path, found: dict[str, NDArray[Any]], domain_names: tuple[str, ...]) -> None:

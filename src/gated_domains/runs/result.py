@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,13 @@ class Scores:
     by_domain: Mapping[str, float]
     overall: float
 
+    def to_json(self) -> dict[str, Any]:
+        return {"by_domain": dict(self.by_domain), "overall": self.overall}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What one training came to: one method, one hold-out, one seed.
+    """The result of one run: one method, one hold-out, one seed.
 
     ``test`` has a score for each held-out domain but those in ``unscored``, whose rows have none in this metric; it is
     empty where nothing was held out. ``by_group`` has the scores of the groups that ``score_by`` makes of the held-out
@@ -66,7 +69,7 @@ class RunResult:
     oracle: bool = False
     temperature: float = 1.0
     batchwise: bool = False
-    """Whether what it says of a row hangs on the held-out rows beside it."""
+    """Whether predictions depend on the other rows of the batch."""
     domain_names: tuple[str, ...] = ()
     """All of the data, as rows of predictions count them; none where there are very many."""
     peak_memory: int | None = None
@@ -75,6 +78,20 @@ class RunResult:
     """The random seed of the train/validation split; None where it is not known."""
     statistic: str = "overall"
     """What of the metric counts, where a publisher says so: that of the worst group, of a percentile of groups."""
+    mode: str = "end_to_end"
+    body: str = ""
+    test_overall: float | None = None
+    """The score over all held-out rows together; None where they have none, or it is not known."""
+    unscored_groups: tuple[str, ...] = ()
+    validation_by_group: Mapping[str, float] | None = None
+    validation_unscored: tuple[str, ...] = ()
+    validation_unscored_groups: tuple[str, ...] = ()
+    also: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By part, the scores of rows that a publisher scores beside the held-out ones."""
+    averaged: tuple[int, int] | None = None
+    """The first and the last step whose weights were averaged, from 0; None where one epoch was kept."""
+    selection_score: float | None = None
+    """What the selection rule made of the weights that are kept; the higher, the better."""
 
     def under(self, metric: Metric) -> RunResult:
         """The same run scored by another metric; groups are kept for the one that it was scored by alone."""
@@ -98,14 +115,17 @@ class RunResult:
             statistic="overall",
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """What ``result.json`` holds."""
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``result.json``."""
+        validation = _part(self.metric, self.validation, self.validation_overall, self.validation_by_group)
         return {
             "format": FORMAT,
             "run": self.run,
             "data": self.data,
             "method": self.method,
             "label": self.label,
+            "mode": self.mode,
+            "body": self.body,
             "seed": self.seed,
             "hold_out": self.hold_out,
             "held_out": list(self.held_out),
@@ -114,38 +134,37 @@ class RunResult:
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "test": self._test(),
-            "validation": {"by_domain": dict(self.validation), "overall": self.validation_overall},
+            "validation": validation | _unscored(self.validation_unscored, self.validation_unscored_groups),
+            "also": {part: dict(scores) for part, scores in self.also.items()},
+            "all_metrics": {
+                part: {name: scores.to_json() for name, scores in metrics.items()}
+                for part, metrics in self.all_metrics.items()
+            },
+            "statistic": self.statistic,
+            "split_seed": self.split_seed,
+            "score_by": list(self.score_by),
             "selection": self.selection,
+            "selection_score": self.selection_score,
+            "oracle": self.oracle,
+            "temperature": self.temperature,
             "protocol": self.protocol,
             "best_epoch": self.best_epoch,
+            "averaged": None if self.averaged is None else list(self.averaged),
             "epochs": self.epochs,
             "stopped": self.stopped,
             "seconds": self.seconds,
             "peak_memory": self.peak_memory,
             "parameters": {"trained": self.parameters_trained, "all": self.parameters_all},
+            "batchwise": self.batchwise,
             "uses_domains": self.uses_domains,
             "notes": list(self.notes),
-            "score_by": list(self.score_by),
-            "all_metrics": {
-                part: {name: asdict(scores) for name, scores in metrics.items()}
-                for part, metrics in self.all_metrics.items()
-            },
-            "oracle": self.oracle,
-            "temperature": self.temperature,
-            "statistic": self.statistic,
-            "split_seed": self.split_seed,
-            "batchwise": self.batchwise,
         }
 
     def _test(self) -> dict[str, Any] | None:
         if not self.held_out:
             return None
-        stored: dict[str, Any] = {"by_domain": dict(self.test)}
-        if self.unscored:
-            stored["unscored"] = list(self.unscored)
-        if self.by_group is not None:
-            stored["by_group"] = dict(self.by_group)
-        return stored
+        stored = _part(self.metric, self.test, self.test_overall, self.by_group)
+        return stored | _unscored(self.unscored, self.unscored_groups)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], where: str | os.PathLike[str] = RESULT_FILE) -> RunResult:
@@ -198,10 +217,10 @@ def read_result(path: Path) -> RunResult:
 
 def _parsed(stored: Mapping[str, Any]) -> RunResult:
     parameters, validation = stored["parameters"], stored["validation"]
-    overall, best_epoch = validation["overall"], stored["best_epoch"]
+    best_epoch, averaged = stored["best_epoch"], stored["averaged"]
     held_out = _texts(stored, "held_out")
-    found = stored["test"] or {"by_domain": {}}
-    test, unscored, by_group = _scores(found["by_domain"]), tuple(found.get("unscored", ())), found.get("by_group")
+    found = stored["test"] or {"by_domain": {}, "overall": None}
+    test, unscored = _scores(found["by_domain"]), _texts(found, "unscored", missing=())
     if sorted([*test, *unscored]) != sorted(held_out):
         raise ValueError(f"{list(held_out)} were held out, but there are scores for {list(test)}")
     return RunResult(
@@ -221,7 +240,10 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         higher_is_better=bool(stored["higher_is_better"]),
         test=test,
         validation=_scores(validation["by_domain"]),
-        validation_overall=None if overall is None else float(overall),
+        validation_overall=_number(validation, "overall"),
+        validation_by_group=_groups(validation),
+        validation_unscored=_texts(validation, "unscored", missing=()),
+        validation_unscored_groups=_texts(validation, "unscored_groups", missing=()),
         best_epoch=None if best_epoch is None else int(best_epoch),
         epochs=int(stored["epochs"]),
         seconds=float(stored["seconds"]),
@@ -229,7 +251,14 @@ def _parsed(stored: Mapping[str, Any]) -> RunResult:
         parameters_all=int(parameters["all"]),
         uses_domains=bool(stored["uses_domains"]),
         unscored=unscored,
-        by_group=None if by_group is None else _scores(by_group),
+        by_group=_groups(found),
+        test_overall=_number(found, "overall"),
+        unscored_groups=_texts(found, "unscored_groups", missing=()),
+        mode=_text(stored, "mode"),
+        body=_text(stored, "body"),
+        also={str(part): dict(scores) for part, scores in stored["also"].items()},
+        averaged=None if averaged is None else (int(averaged[0]), int(averaged[1])),
+        selection_score=_number(stored, "selection_score"),
         score_by=_texts(stored, "score_by"),
         all_metrics={
             part: {name: Scores(_scores(kept["by_domain"]), float(kept["overall"])) for name, kept in metrics.items()}
@@ -251,7 +280,30 @@ def _text(stored: Mapping[str, Any], name: str) -> str:
     return stored[name]
 
 
-def _texts(stored: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _part(
+    metric: str, by_domain: Mapping[str, float], overall: float | None, by_group: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """The scores of validation or held-out rows as they are stored."""
+    stored: dict[str, Any] = {"metric": metric, "by_domain": dict(by_domain), "overall": overall}
+    return stored if by_group is None else {**stored, "by_group": dict(by_group)}
+
+
+def _unscored(domains: tuple[str, ...], groups: tuple[str, ...]) -> dict[str, list[str]]:
+    """What has no score, as it is stored: nothing where all have one."""
+    return {name: list(names) for name, names in (("unscored", domains), ("unscored_groups", groups)) if names}
+
+
+def _groups(stored: Mapping[str, Any]) -> dict[str, float] | None:
+    return None if stored.get("by_group") is None else _scores(stored["by_group"])
+
+
+def _number(stored: Mapping[str, Any], name: str) -> float | None:
+    return None if stored[name] is None else float(stored[name])
+
+
+def _texts(stored: Mapping[str, Any], name: str, missing: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    if name not in stored and missing is not None:
+        return missing
     if not isinstance(stored[name], list):
         raise ValueError(f"{name} should be a list and is {stored[name]!r}")
     return tuple(map(str, stored[name]))

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gated_domains.experiments.executors.plan import Plan, Work
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_job import RunWatcher
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
 
 RETRIES = 3

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from gated_domains.experiments.executors.executor import LOOK_AGAIN, Executor, GridWatcher
 from gated_domains.experiments.executors.plan import Plan, Work
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut
-from gated_domains.experiments.recipe import Recipe, resolved
+from gated_domains.experiments.recipe_parsing import resolved
 from gated_domains.experiments.runner import Runner, only_joins
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
 
 

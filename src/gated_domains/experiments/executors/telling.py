@@ -11,9 +11,9 @@ from typing import Any
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors.executor import GridWatcher
 from gated_domains.experiments.executors.plan import Plan, Work
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
 
 _TOLD_EVERY = 0.25  # seconds

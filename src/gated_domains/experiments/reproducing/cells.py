@@ -7,10 +7,11 @@ from functools import cache
 
 from gated_domains import recipes
 from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.experiments.recipe import Recipe, read_recipe
+from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.methods import METHODS
 from gated_domains.reports.published import BENCHMARKS, ROWS
 from gated_domains.reports.reproduced import Column, Row
+from gated_domains.runs.recipe import Recipe
 
 NO_SETTINGS = "no published settings"
 _SECOND = "camelyon17-digits"

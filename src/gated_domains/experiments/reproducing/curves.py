@@ -16,11 +16,11 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.files import written_whole
 from gated_domains.data.pictures import write_figure
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_features import body_features
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.json_files import read_json, write_json
+from gated_domains.runs.recipe import Recipe
 
 CANDIDATES = range(2, 11)
 VIEWS = ("features", "tsne")

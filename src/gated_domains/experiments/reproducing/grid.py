@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.cells import NO_SETTINGS, Change, dataset_of, goes_on_from_erm, recipe_of
 from gated_domains.reports.published import BENCHMARKS
+from gated_domains.runs.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,5 +80,5 @@ def runs_of(column: str, seeds: int | None = None) -> list[tuple[str, int]]:
 def _placed(recipe: Recipe, column: str, fold: str, seed: int, change: Change | None) -> Recipe:
     """The recipe of one run: its fold, its seed, and what is changed for miniatures."""
     what = f"{recipe.data.what}:{fold}" if fold else recipe.data.what
-    recipe = recipe.but(data=recipe.data.model_copy(update={"what": what}), seed=seed)
+    recipe = recipe.replace(data=recipe.data.model_copy(update={"what": what}), seed=seed)
     return recipe if change is None else change(recipe, column)

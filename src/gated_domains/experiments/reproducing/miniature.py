@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.cells import dataset_of
+from gated_domains.runs.recipe import Recipe
 from gated_domains.settings import parsed, plain
 from gated_domains.training.settings import TrainingSettings
 
@@ -46,7 +46,7 @@ def shrink(recipe: Recipe, column: str) -> Recipe:
     method = recipe.method
     if method.name == "fish":
         method = method.model_copy(update={"settings": method.settings.model_copy(update={"meta_rate": _META_RATE})})
-    return recipe.but(
+    return recipe.replace(
         data=recipe.data.model_copy(update=reading), training=training, method=method, shrunk=True, pretrained="false"
     )
 

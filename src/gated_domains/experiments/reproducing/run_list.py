@@ -23,7 +23,7 @@ _NEEDED = (
 def settings_hash(job: Job) -> str:
     """A hash of everything that decides the result of a job but its seed: data, recipe, the network it starts from."""
     recipes = [job.recipe, *([] if job.starts_on is None else [job.starts_on])]
-    parts = [{"data": recipe.data.what, **recipe.but(seed=0).identity()} for recipe in recipes]
+    parts = [{"data": recipe.data.what, **recipe.replace(seed=0).identity()} for recipe in recipes]
     return run_hash({"recipes": parts})
 
 
@@ -96,4 +96,4 @@ def _result(job: Job, line: Mapping[str, str], path: str | os.PathLike[str]) -> 
     except ValueError as error:
         where = f"{path}: the line of {job.row}, {job.column}, seed {job.recipe.seed}"
         raise DataError(f"{where}: {error}; correct the line, or delete it to run it again") from error
-    return result.as_json()
+    return result.to_json()

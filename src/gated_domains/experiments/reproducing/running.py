@@ -13,7 +13,6 @@ from typing import Any
 from gated_domains.data.errors import DataError, explain
 from gated_domains.data.loading import load_data
 from gated_domains.experiments.executors import Executor, choose_executor
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.grid import Grid, Job
 from gated_domains.experiments.reproducing.light import lighten, without_weights
 from gated_domains.experiments.reproducing.run_list import Known
@@ -23,6 +22,7 @@ from gated_domains.reports.reproduced import Cell
 from gated_domains.runs.environment import machine, machine_of
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
 
 RUNS = "runs"
@@ -132,7 +132,7 @@ class Reproducing:
 
     def _can(self, runner: Runner, job: Job) -> bool:
         """Whether a job can be run on these data; why not is kept."""
-        alike = run_hash(job.recipe.but(seed=0).plain())
+        alike = run_hash(job.recipe.replace(seed=0).plain())
         try:
             if alike not in self._checked:  # whatever the seed
                 runner.check(job.recipe)

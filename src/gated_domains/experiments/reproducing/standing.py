@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.grid import Job
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 
 
 def started(runner: Runner, job: Job) -> Recipe | None:
@@ -16,7 +16,7 @@ def started(runner: Runner, job: Job) -> Recipe | None:
     if job.starts_on is None:
         return job.recipe
     under = runner.find(job.starts_on)
-    return job.recipe.but(backbone=str(under.path)) if under is not None and under.done else None
+    return job.recipe.replace(backbone=str(under.path)) if under is not None and under.done else None
 
 
 def finished(runner: Runner, job: Job) -> RunFolder | None:

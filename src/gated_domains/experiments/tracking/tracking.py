@@ -12,12 +12,12 @@ from typing import Protocol, runtime_checkable
 
 from gated_domains.data.errors import DataError, did_you_mean, first_line, listing
 from gated_domains.experiments.executors.executor import GridWatcher
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.tracking.to_mlflow import MlflowTracker, import_mlflow
 from gated_domains.experiments.tracking.to_tensorboard import TensorBoardTracker
 from gated_domains.experiments.tracking.watching import TrackedWatcher
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 
 
 @runtime_checkable

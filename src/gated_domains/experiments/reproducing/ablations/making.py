@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.reproducing.ablations import taking
 from gated_domains.experiments.reproducing.ablations.grids import (
     FIGURES,
@@ -28,6 +27,7 @@ from gated_domains.reports.ablations.setting import Found, Setting
 from gated_domains.reports.charts.chart import Chart
 from gated_domains.reports.page import Files, write_charts
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 
 _FEWEST = 3  # clusterings: where there are fewer networks, several of each
 _T = TypeVar("_T")

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gated_domains.data.digits5 import folder_name
-from gated_domains.experiments.recipe import DataSettings, MethodChoice, Recipe, choose_method
+from gated_domains.experiments.recipe_parsing import choose_method
 from gated_domains.experiments.reproducing.digits import OURS, PAPER
 from gated_domains.reports.ablations.setting import Fineness, Mode, Setting
+from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe
 from gated_domains.settings import parsed
 from gated_domains.training.settings import TrainingSettings
 
