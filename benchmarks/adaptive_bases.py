@@ -23,8 +23,8 @@ from gated_domains import GatedDomainUnits
 from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
 from gated_domains.data.synthetic import synthetic
-from gated_domains.experiments.comparing import plan
 from gated_domains.experiments.executors import choose_executor
+from gated_domains.experiments.grid import plan
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import default_training, parse_methods
 from gated_domains.experiments.runner import Runner

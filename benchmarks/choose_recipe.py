@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 from parts_worth import Part, Scores, forest, ladder, measure, section
 
-from gated_domains.cli.watching import Watching
 from gated_domains.data import Reading
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.files import written_whole
 from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
-from gated_domains.experiments.comparing import plan
 from gated_domains.experiments.executors import choose_executor
+from gated_domains.experiments.grid import plan
+from gated_domains.experiments.progress import ProgressBar
 from gated_domains.experiments.recipe_parsing import default_training, parse_methods, validate_config
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.charts.drawn import figure
@@ -160,7 +160,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-class RunList(Watching):
+class RunList(ProgressBar):
     """Shows the progress of trainings, and writes each that ends to the run list."""
 
     def __init__(self, path: Path, rows: list[Row], wanted: Mapping[str, Row], recipes: Sequence[Recipe], **shown: int):

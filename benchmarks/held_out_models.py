@@ -16,15 +16,15 @@ import numpy as np
 
 from gated_domains import GDUClassifier
 from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, as_new_data
-from gated_domains.cli.watching import Watching
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.like import new_data_of
 from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import HoldOut, hold_outs
-from gated_domains.experiments.comparing import plan
 from gated_domains.experiments.executors import choose_executor
+from gated_domains.experiments.grid import plan
+from gated_domains.experiments.progress import ProgressBar
 from gated_domains.experiments.recipe_parsing import default_training, parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.environment import machine
@@ -82,7 +82,7 @@ class Runs:
         recipes = plan(self.runner, splits, parse_methods(",".join(methods)), seeds, frame=self.frame)
         with choose_executor(self.runner, len(recipes), workers=self.workers) as executor:
             left, there = self.runner.to_train(recipes)
-            with Watching(left, done=there, workers=executor.workers) as watching:
+            with ProgressBar(left, done=there, workers=executor.workers) as watching:
                 folders = executor.run(recipes, watcher=watching)
         # As ``plan`` lists them: a seed, a hold-out, a method.
         keys = [(split.key, method, seed) for seed in range(seeds) for split in splits for method in methods]

@@ -21,8 +21,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from gated_domains.reports.gathering import gather
 from gated_domains.reports.page import write_page
+from gated_domains.runs.collection import gather
 from gated_domains.runs.result import RunResult
 
 METHODS = ("erm", "gdu", "linear", "coral", "irm", "group-dro", "fish", "lisa", "cgd", "arm-bn")

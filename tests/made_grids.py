@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.executors import Executor, OneByOne, RayCluster, Workers
+from gated_domains.experiments.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
@@ -110,8 +110,8 @@ def executor(name: str, folder: Path) -> Executor:
     """``ray``, or a number of workers."""
     maker = runner(vectors(), folder, checkpoint_seconds=0.05)
     if name == "ray":
-        return RayCluster(maker)
-    return OneByOne(maker) if name == "1" else Workers(maker, workers=int(name), data=partial(vectors))
+        return RayExecutor(maker)
+    return SerialExecutor(maker) if name == "1" else ProcessExecutor(maker, workers=int(name), data=partial(vectors))
 
 
 def main(folder: Path, name: str) -> None:

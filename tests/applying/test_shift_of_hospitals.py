@@ -13,6 +13,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.recipe_parsing import choose_method, default_training
 from gated_domains.experiments.runner import Runner
+from gated_domains.reports.shift_words import sentences
 from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.runs.site_shift import SiteShift
 from made_runs import CPU
@@ -52,16 +53,16 @@ def asked(model: GatedModel, rows: pd.DataFrame, folder: Path) -> SiteShift:
 
 def test_rows_of_a_training_hospital_are_like_it(model, hospitals, tmp_path):
     found = asked(model, hospitals[hospitals.hospital == "hungarian"].sample(150, random_state=0), tmp_path)
-    assert found.sentences()[0].startswith(
+    assert sentences(found)[0].startswith(
         "new.csv is like hungarian; no farther from the sources than they are from one another (rank "
     )
     assert found.accuracy.value is None
-    assert "No shift was seen: expect the accuracy that it has on validation rows" in found.sentences()[-1]
+    assert "No shift was seen: expect the accuracy that it has on validation rows" in sentences(found)[-1]
 
 
 def test_the_fourth_hospital_is_no_farther_than_hospitals_are_from_one_another(model, hospitals, tmp_path):
     found = asked(model, hospitals[hospitals.hospital == "va"], tmp_path)
-    assert found.sentences()[0].startswith(
+    assert sentences(found)[0].startswith(
         "new.csv is no farther from the sources than they are from one another (rank "
     )
     assert found.differs
@@ -88,12 +89,12 @@ def scrambled(rows: pd.DataFrame) -> pd.DataFrame:
 def test_units_and_columns_that_are_wrong_lead_the_headline(model, hospitals, spoil, columns, tmp_path):
     for rows in (hospitals[hospitals.hospital == "va"], hospitals.sample(250, random_state=1)):
         found = asked(model, spoil(rows), tmp_path)
-        answer = found.sentences()[0]
+        answer = sentences(found)[0]
         assert answer.startswith("new.csv is unlike all sources: ")
         assert "check units and columns (" in answer
         assert set(columns) <= set(found.far_columns)
         assert found.accuracy.value is None
-        assert "cannot be estimated" in found.sentences()[-1]
+        assert "cannot be estimated" in sentences(found)[-1]
 
 
 def one_unit(rows: pd.DataFrame) -> pd.DataFrame:
@@ -125,7 +126,7 @@ def test_rows_with_shuffled_columns_never_get_the_score_of_the_sources(model, so
     """Their true accuracy is about 50 %; with few rows the test of means alone does not see that."""
     for seed in range(6):
         rows = shuffled(sources.sample(250, random_state=seed), seed).sample(count, random_state=seed)
-        assert "No shift was seen" not in asked(model, rows, tmp_path).sentences()[-1]
+        assert "No shift was seen" not in sentences(asked(model, rows, tmp_path))[-1]
     whole = shuffled(sources[sources.hospital == "hungarian"], 3)
     assert asked(model, whole, tmp_path).alike is None
 
@@ -133,11 +134,11 @@ def test_rows_with_shuffled_columns_never_get_the_score_of_the_sources(model, so
 def test_genuine_rows_get_the_score_of_the_sources_where_there_are_enough(model, sources, tmp_path):
     for seed in range(3):
         found = asked(model, sources.sample(250, random_state=seed), tmp_path)
-        assert "No shift was seen" in found.sentences()[-1]
-        few = asked(model, sources.sample(12, random_state=seed), tmp_path).sentences()
+        assert "No shift was seen" in sentences(found)[-1]
+        few = sentences(asked(model, sources.sample(12, random_state=seed), tmp_path))
         assert "12 rows are too few to say whether there is a shift (50 are needed)" in few[0]
         assert "No shift was seen" not in few[-1]
     for name, rows in sources.groupby("hospital"):
         found = asked(model, rows.sample(100, random_state=0), tmp_path)
         assert found.alike.name == name
-        assert "No shift was seen" in found.sentences()[-1]
+        assert "No shift was seen" in sentences(found)[-1]

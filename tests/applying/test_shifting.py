@@ -21,6 +21,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import GDUClassifier, GDURegressor, load_estimator
 from gated_domains.experiments.model import Model, digest_of_weights
+from gated_domains.reports.shift_words import sentences
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings
 from gated_domains.runs.site_shift import SiteShift
@@ -171,7 +172,7 @@ def test_patients_stay_whole_beside_a_run_and_in_the_new_file(tmp_path):
     new = patients(tmp_path / "new.csv", 30, start=90)
     found = asked(run, new)
     assert found.kept_together
-    assert "permutations of whole groups of rows" in " ".join(found.sentences())
+    assert "permutations of whole groups of rows" in " ".join(sentences(found))
     assert asked(run, new, rows=32).rows == 30
     assert asked(run, new, keep_together="patient") == found
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gated_domains.cli.watching import Watching
+from gated_domains.experiments.progress import ProgressBar
 from gated_domains.runs.folder import RunFolder, all_runs
 from made_runs import Done, assert_refused, call, changed, table
 
@@ -54,28 +54,28 @@ def compare(data: Path, *options: object) -> Done:
 
 
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    def began(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
+    def began(self: ProgressBar, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         raise AssertionError(f"{recipe.method.label} is trained, and should be there")
 
-    monkeypatch.setattr(Watching, "run_began", began)
+    monkeypatch.setattr(ProgressBar, "run_began", began)
 
 
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Ctrl-C in the middle of the training of this number, counted from 1."""
     begun = []
-    began, stepped = Watching.run_began, Watching.stepped
+    began, stepped = ProgressBar.run_began, ProgressBar.stepped
 
-    def count(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
+    def count(self: ProgressBar, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         begun.append(folder)
         began(self, recipe, folder, epochs=epochs)
 
-    def stop(self: Watching, step: int, steps: int) -> None:
+    def stop(self: ProgressBar, step: int, steps: int) -> None:
         stepped(self, step, steps)
         if len(begun) == number:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Watching, "run_began", count)
-    monkeypatch.setattr(Watching, "stepped", stop)
+    monkeypatch.setattr(ProgressBar, "run_began", count)
+    monkeypatch.setattr(ProgressBar, "stepped", stop)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_a_run_folder_of_another_version_is_refused(compared, data, tmp_path):
 def test_a_checkpoint_cut_in_half_is_refused_with_the_cure(data, monkeypatch):
     """One that ``train`` left: it makes the same run."""
     with monkeypatch.context() as patch:
-        patch.setattr(Watching, "stepped", _stop_at_the_second_step)
+        patch.setattr(ProgressBar, "stepped", _stop_at_the_second_step)
         cut = call("train", data, *READING, "--epochs", 1, "--device", "cpu", "--method", "erm", "--hold-out", "north",
                    "--batch-size", 16, "--checkpoint-seconds", 0, "--out", "runs")  # fmt: skip
     assert cut.code == 130
@@ -360,7 +360,7 @@ def test_a_checkpoint_cut_in_half_is_refused_with_the_cure(data, monkeypatch):
     assert run.done
 
 
-def _stop_at_the_second_step(self: Watching, step: int, steps: int) -> None:
+def _stop_at_the_second_step(self: ProgressBar, step: int, steps: int) -> None:
     if step == 2:
         raise KeyboardInterrupt
 

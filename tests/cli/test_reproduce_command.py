@@ -12,7 +12,7 @@ import pytest
 
 from gated_domains import recipes
 from gated_domains.data.published import Published
-from gated_domains.experiments.reproducing import cells, running
+from gated_domains.paper import cells, running
 from made_runs import assert_refused, call, vectors
 
 
@@ -55,7 +55,7 @@ def small_world(monkeypatch: pytest.MonkeyPatch) -> None:
         training = recipe.training.model_copy(update={"epochs": 2, "batch_size": 32})
         return recipe.replace(body="mlp", training=training)
 
-    import gated_domains.experiments.reproducing.grid as grid
+    import gated_domains.paper.grid as grid
 
     monkeypatch.setattr(grid, "recipe_of", changed)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gated_domains.cli.watching import Watching
+from gated_domains.experiments.progress import ProgressBar
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.settings import to_yaml
 from made_runs import Done, assert_refused, call, digest, table, without_times
@@ -134,10 +134,10 @@ def test_two_domains_are_held_out_together():
 def test_a_second_time_it_is_found(monkeypatch):
     first = train("--method", "erm", "--hold-out", "north")
 
-    def began(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
+    def began(self: ProgressBar, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         raise AssertionError("it is trained, and should be there")
 
-    monkeypatch.setattr(Watching, "run_began", began)
+    monkeypatch.setattr(ProgressBar, "run_began", began)
     again = train("--method", "erm", "--hold-out", "north")
     assert (again.code, again.out, again.err) == (0, first.out, "")
 
@@ -269,18 +269,18 @@ def test_what_makes_no_sense_is_refused(options, words):
 def test_stopped_it_exits_with_130_and_goes_on_to_the_same_bits(monkeypatch):
     options = ("--method", "gdu[num_bases=2]", "--hold-out", "north", "--batch-size", 16, "--checkpoint-seconds", 0)
 
-    def stop(self: Watching, step: int, steps: int) -> None:
+    def stop(self: ProgressBar, step: int, steps: int) -> None:
         if step == 4:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Watching, "stepped", stop)
+        patch.setattr(ProgressBar, "stepped", stop)
         assert train(*options).code == 130
     assert not only_run().done
     assert len(only_run().checkpoints) == 1
     steps = []
     with monkeypatch.context() as patch:
-        patch.setattr(Watching, "stepped", lambda self, step, steps_in_all: steps.append(step))
+        patch.setattr(ProgressBar, "stepped", lambda self, step, steps_in_all: steps.append(step))
         assert train(*options).code == 0
     assert steps[0] == 4
     whole = call("train", "clinic.csv", *READING, *SHORT[:-1], "whole", *options)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gated_domains.cli.watching import Watching
+from gated_domains.experiments.progress import ProgressBar
 from gated_domains.runs.folder import RunFolder, all_runs
 from made_runs import Done, assert_refused, call, table
 
@@ -75,15 +75,15 @@ def test_what_is_set_for_all_methods_is_not_searched(data):
 def test_stopped_among_the_trials_it_goes_on_where_it_was(data, monkeypatch):
     options = ("--methods", "erm", "--tune", 3, "--seeds", 1)
     begun: list[RunFolder] = []
-    began = Watching.run_began
+    began = ProgressBar.run_began
 
-    def stop(self: Watching, recipe: Any, folder: RunFolder, **others: Any) -> None:
+    def stop(self: ProgressBar, recipe: Any, folder: RunFolder, **others: Any) -> None:
         begun.append(folder)
         if len(begun) == 2:
             raise KeyboardInterrupt
         began(self, recipe, folder, **others)
 
-    monkeypatch.setattr(Watching, "run_began", stop)
+    monkeypatch.setattr(ProgressBar, "run_began", stop)
     stopped = compare(data, *options)
     assert stopped.code == 130, stopped
     assert "the same command resumes it" in stopped.out

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gated_domains.cli import time_left, watching
-from gated_domains.cli.watching import Watching, _duration
+from gated_domains.experiments import progress as time_left
+from gated_domains.experiments import progress as watching
+from gated_domains.experiments.progress import ProgressBar, _duration
 from gated_domains.runs.folder import RunFolder
 from gated_domains.utils.locks import BusyError
 from made_runs import recipe
@@ -65,7 +66,7 @@ def epoch(number: int, seconds: float) -> dict[str, Any]:
 
 def test_a_line_a_training_says_which_it_was_and_what_came_of_it(said):
     chosen = recipe("gdu", settings={"num_bases": 8}, seed=3)
-    with Watching([chosen], done=2) as watcher:
+    with ProgressBar([chosen], done=2) as watcher:
         watcher.run_began(chosen, FOLDER, epochs=1)
         watcher.epoch_ended(epoch(0, 1.0))
         watcher.run_ended(chosen, FOLDER, RESULT)
@@ -76,7 +77,7 @@ def test_a_line_a_training_says_which_it_was_and_what_came_of_it(said):
 
 def test_with_nothing_held_out_no_score_is_made_up(said):
     chosen = recipe("erm", hold_out=None)
-    with Watching([chosen]) as watcher:
+    with ProgressBar([chosen]) as watcher:
         watcher.run_began(chosen, FOLDER, epochs=1)
         watcher.epoch_ended(epoch(0, 1.0))
         watcher.run_ended(chosen, FOLDER, {**RESULT, "test": None})
@@ -85,7 +86,7 @@ def test_with_nothing_held_out_no_score_is_made_up(said):
 
 def test_the_time_for_all_is_said_once_from_the_first_epoch(said, clock):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with Watching(todo) as watcher:
+    with ProgressBar(todo) as watcher:
         watcher.run_began(todo[0], FOLDER, epochs=10)
         for number in range(3):
             watcher.epoch_ended(epoch(number, 6.0 * (number + 1)))
@@ -94,7 +95,7 @@ def test_the_time_for_all_is_said_once_from_the_first_epoch(said, clock):
 
 def test_a_short_first_epoch_mostly_warms_up_and_is_not_taken(said, clock):
     todo = [recipe("erm")]
-    with Watching(todo) as watcher:
+    with ProgressBar(todo) as watcher:
         watcher.run_began(todo[0], FOLDER, epochs=10)
         watcher.epoch_ended(epoch(0, 3.0))
         assert said.getvalue() == ""
@@ -104,7 +105,7 @@ def test_a_short_first_epoch_mostly_warms_up_and_is_not_taken(said, clock):
 
 def test_a_training_that_goes_on_does_not_take_all_its_past_for_one_epoch(said, clock):
     todo = [recipe("erm")]
-    with Watching(todo) as watcher:
+    with ProgressBar(todo) as watcher:
         watcher.run_began(todo[0], FOLDER, epochs=10)
         watcher.epoch_ended(epoch(7, 16.0))
     assert said.getvalue().startswith("an epoch takes 2.0 s")
@@ -112,7 +113,7 @@ def test_a_training_that_goes_on_does_not_take_all_its_past_for_one_epoch(said, 
 
 def test_what_is_left_follows_from_how_long_trainings_of_a_kind_took(said, clock):
     todo = [recipe(method, seed=seed) for seed in (0, 1) for method in ("gdu", "erm")]
-    with Watching(todo) as watcher:
+    with ProgressBar(todo) as watcher:
         for chosen, seconds in zip(todo, (20.0, 4.0, 20.0, 4.0), strict=True):
             watcher.run_began(chosen, FOLDER, epochs=2)
             watcher.epoch_ended(epoch(0, 10.0))
@@ -126,7 +127,7 @@ def test_what_is_left_follows_from_how_long_trainings_of_a_kind_took(said, clock
 def test_a_training_that_had_only_to_be_written_down_tells_no_time(said):
     """Cut off after its last epoch, it has none to tell of when it goes on."""
     todo = [recipe("erm", seed=seed) for seed in (0, 1)]
-    with Watching(todo) as watcher:
+    with ProgressBar(todo) as watcher:
         for chosen in todo:
             watcher.run_began(chosen, FOLDER, epochs=3)
             watcher.run_ended(chosen, FOLDER, RESULT)
@@ -140,7 +141,7 @@ def test_a_training_that_had_only_to_be_written_down_tells_no_time(said):
 
 def test_of_two_workers_each_has_half_of_what_is_left(said, clock):
     todo = [recipe("erm", seed=seed) for seed in range(7)]
-    with Watching(todo, workers=2) as watcher:
+    with ProgressBar(todo, workers=2) as watcher:
         for worker in (0, 1):
             watcher.run_began(todo[worker], FOLDER, epochs=5, worker=worker)
         watcher.epoch_ended(epoch(0, 6.0), worker=1)
@@ -155,7 +156,7 @@ def test_of_two_workers_each_has_half_of_what_is_left(said, clock):
 
 def test_what_is_left_is_no_less_than_the_longest_training(said, clock):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with Watching(todo, workers=8) as watcher:
+    with ProgressBar(todo, workers=8) as watcher:
         for worker in range(3):
             watcher.run_began(todo[worker], FOLDER, epochs=5, worker=worker)
         watcher.stepped(1, 2, worker=2)
@@ -167,7 +168,7 @@ def test_what_is_left_is_no_less_than_the_longest_training(said, clock):
 
 def test_where_nothing_but_ends_is_heard_of_those_tell_the_time(said):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with Watching(todo, workers=2) as watcher:
+    with ProgressBar(todo, workers=2) as watcher:
         watcher.run_ended(todo[0], FOLDER, RESULT, seconds=8.0)
     assert said.getvalue().splitlines() == [
         "[1/3] ERM, north held out, seed 0: validation 91.2, held out 60.0; about 8.0 s left"
@@ -176,7 +177,7 @@ def test_where_nothing_but_ends_is_heard_of_those_tell_the_time(said):
 
 def test_what_other_processes_make_is_counted_and_they_are_named_once(said):
     todo = [recipe("erm", seed=seed) for seed in (0, 1)]
-    with Watching(todo, workers=2) as watcher:
+    with ProgressBar(todo, workers=2) as watcher:
         watcher.waiting([BusyError("a", 12), BusyError("b", 12)])
         watcher.waiting([BusyError("a", 12)])
         watcher.run_found(todo[0], FOLDER)
@@ -192,7 +193,7 @@ def test_what_other_processes_make_is_counted_and_they_are_named_once(said):
 
 def test_a_training_whose_process_is_lost_is_still_to_be_made(said, clock):
     chosen = recipe("erm")
-    with Watching([chosen], workers=2) as watcher:
+    with ProgressBar([chosen], workers=2) as watcher:
         watcher.run_began(chosen, FOLDER, epochs=5, worker=1)
         watcher.epoch_ended(epoch(0, 6.0), worker=1)
         watcher.stepped(4, 5, worker=1)
@@ -206,7 +207,7 @@ def test_a_training_whose_process_is_lost_is_still_to_be_made(said, clock):
 
 def test_on_a_screen_every_worker_that_has_something_to_do_has_a_line(screen):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with Watching(todo, workers=2) as watcher:
+    with ProgressBar(todo, workers=2) as watcher:
         watcher.stepped(1, 10, worker=1)  # of a training begun before anybody watched
         for worker in (0, 1):
             watcher.run_began(todo[worker], FOLDER, epochs=2, worker=worker)
@@ -230,7 +231,7 @@ def todo_words(seed: int) -> str:
 
 def test_on_a_screen_there_are_bars_with_labels_letter_by_letter(screen):
     chosen = recipe("gdu", settings={"num_bases": 8}, hold_out="[/]north[red]")
-    with Watching([chosen]) as watcher:
+    with ProgressBar([chosen]) as watcher:
         watcher.run_began(chosen, FOLDER, epochs=2)
         watcher.stepped(5, 10)
         watcher.epoch_ended(epoch(0, 9.0))
@@ -245,7 +246,7 @@ def test_on_a_screen_there_are_bars_with_labels_letter_by_letter(screen):
 
 def test_the_bars_go_away_when_a_training_is_stopped(screen):
     def stopped() -> None:
-        with Watching([recipe("erm")]) as watcher:
+        with ProgressBar([recipe("erm")]) as watcher:
             watcher.run_began(recipe("erm"), FOLDER, epochs=2)
             raise KeyboardInterrupt
 

@@ -11,8 +11,8 @@ import pytest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import hold_outs
-from gated_domains.experiments import comparing
-from gated_domains.experiments.comparing import default_methods, every_method, named_as_asked, plan
+from gated_domains.experiments import grid as comparing
+from gated_domains.experiments.grid import default_methods, every_method, named_as_asked, plan
 from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS

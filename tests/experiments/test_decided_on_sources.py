@@ -16,9 +16,9 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.data.tables import Numbers, Table
 from gated_domains.experiments.executors import choose_executor
-from gated_domains.experiments.looking import look
+from gated_domains.experiments.insights import look
 from gated_domains.experiments.model import WEIGHTS, Model
-from gated_domains.reports.gathering import gather
+from gated_domains.runs.collection import gather
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings
 from made_runs import NothingIsTrained, digest, recipe, runner

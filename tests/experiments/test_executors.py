@@ -18,15 +18,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import made_grids
-from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError
-from gated_domains.experiments.executors import OneByOne, Workers, choose_executor, choosing, on_ray, one_by_one
 from gated_domains.experiments.executors.choosing import default_workers
 from gated_domains.experiments.executors.local import _Worker
 from gated_domains.experiments.executors.plan import Plan, in_words
 from gated_domains.experiments.executors.telling import FaultError
+
+import made_grids
+from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
+from gated_domains.experiments.executors import (
+    ProcessExecutor,
+    SerialExecutor,
+    choose_executor,
+    choosing,
+    on_ray,
+    one_by_one,
+)
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.training.trouble import NotFiniteError
 from gated_domains.utils.locks import BusyError
@@ -101,7 +108,7 @@ def test_a_run_that_selects_for_another_says_what_it_is_validated_on():
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     """The grid made by one process, undisturbed."""
-    return OneByOne(runner(vectors(), tmp_path_factory.mktemp("alone"))).run(grid())
+    return SerialExecutor(runner(vectors(), tmp_path_factory.mktemp("alone"))).run(grid())
 
 
 def test_runs_come_in_the_order_of_their_recipes(alone):
@@ -128,7 +135,7 @@ def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(tmp_pa
     maker = runner(vectors(), tmp_path)
     chosen = [recipe("erm"), recipe("erm", seed=1), recipe("linear")]
     told = LetGo(maker.folder(chosen[0]))
-    runs = OneByOne(maker).run(chosen, watcher=told)
+    runs = SerialExecutor(maker).run(chosen, watcher=told)
     first, second, linear = (run.name for run in runs)
     assert [about for what, about in told.heard if what == "ended"] == [second, first, linear]
     assert told.all("waiting") == [os.getpid()]
@@ -151,7 +158,7 @@ def test_what_another_process_made_meanwhile_is_found_and_not_made_again(tmp_pat
     monkeypatch.setattr(one_by_one, "LOOK_AGAIN", 0.0)
     maker, chosen = runner(vectors(), tmp_path), recipe("erm")
     told = Elsewhere(maker, chosen)
-    (run,) = OneByOne(maker).run([chosen], watcher=told)
+    (run,) = SerialExecutor(maker).run([chosen], watcher=told)
     assert told.heard == [("waiting", os.getpid()), ("found", run.name)]
 
 
@@ -169,7 +176,7 @@ def test_who_is_at_work_is_known_in_another_process_too():
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     """Two of them for all tests: they take seconds to start. Each test has seeds of its own."""
     maker = runner(vectors(), tmp_path_factory.mktemp("workers"), checkpoint_seconds=0.02)
-    with Workers(maker, workers=2, data=partial(vectors)) as executor:
+    with ProcessExecutor(maker, workers=2, data=partial(vectors)) as executor:
         yield executor
 
 
@@ -193,7 +200,7 @@ def test_what_is_done_is_given_to_no_worker(workers, alone):
 
 def test_a_worker_computes_with_one_thread_and_knows_the_command(tmp_path):
     maker = runner(vectors(), tmp_path)
-    with Workers(maker, workers=1, data=made_grids.vectors_by_one_thread) as executor:
+    with ProcessExecutor(maker, workers=1, data=made_grids.vectors_by_one_thread) as executor:
         (run,) = executor.run([recipe("erm")])
     about = json.loads((run.path / "environment.json").read_text())
     assert about["command"][0] == Path(sys.argv[0]).name
@@ -233,7 +240,7 @@ def test_a_worker_killed_in_mid_training_is_replaced_and_its_run_goes_on_to_the_
     assert told.all("lost") == ["was killed (SIGKILL), as by a system that is out of memory"] * 2
     assert sorted(told.all("ended")) == sorted(run.name for run in runs)
     assert len(told.all("began")) == 5
-    assert_same_runs(runs, OneByOne(runner(vectors(), tmp_path)).run(chosen))
+    assert_same_runs(runs, SerialExecutor(runner(vectors(), tmp_path)).run(chosen))
 
 
 @posix_only
@@ -271,13 +278,13 @@ def test_stopped_by_a_person_all_workers_are_gone_and_nothing_is_lost(workers, t
     with pytest.raises(KeyboardInterrupt):
         workers.run(chosen, watcher=Interrupted())
     assert workers._team == []
-    assert_same_runs(workers.run(chosen), OneByOne(runner(vectors(), tmp_path)).run(chosen))
+    assert_same_runs(workers.run(chosen), SerialExecutor(runner(vectors(), tmp_path)).run(chosen))
 
 
 def test_data_that_are_not_the_same_for_a_worker_are_refused(tmp_path):
     maker = runner(vectors(), tmp_path)
     with (
-        Workers(maker, workers=1, data=partial(vectors, 90)) as executor,
+        ProcessExecutor(maker, workers=1, data=partial(vectors, 90)) as executor,
         pytest.raises(DataError, match="vectors is not the same for all workers"),
     ):
         executor.run([recipe("erm")])
@@ -285,17 +292,17 @@ def test_data_that_are_not_the_same_for_a_worker_are_refused(tmp_path):
 
 
 def test_data_that_live_in_memory_alone_are_sent_and_warnings_come_back(tmp_path):
-    with Workers(runner(vectors(), tmp_path), workers=1) as executor:
+    with ProcessExecutor(runner(vectors(), tmp_path), workers=1) as executor:
         (run,) = executor.run([recipe("erm")])
     assert run.done
-    loading = Workers(runner(vectors(), tmp_path), workers=1, data=made_grids.warning_vectors)
+    loading = ProcessExecutor(runner(vectors(), tmp_path), workers=1, data=made_grids.warning_vectors)
     with loading as executor, pytest.warns(UserWarning, match="these data are made up"):
         executor.run([recipe("erm", seed=1)])
 
 
 def test_a_fault_in_a_worker_is_told_with_its_traceback(tmp_path):
     with (
-        Workers(runner(vectors(), tmp_path), workers=1, data=partial(truediv, 1, 0)) as executor,
+        ProcessExecutor(runner(vectors(), tmp_path), workers=1, data=partial(truediv, 1, 0)) as executor,
         pytest.raises(FaultError, match=r"(?s)ERM, north held out, seed 0.*ZeroDivisionError"),
     ):
         executor.run([recipe("erm")])
@@ -332,7 +339,7 @@ class Deadly:
 
 def test_workers_that_do_not_come_up_are_not_started_for_ever(tmp_path):
     with (
-        Workers(runner(vectors(), tmp_path), workers=1, data=Deadly(), retries=1) as executor,
+        ProcessExecutor(runner(vectors(), tmp_path), workers=1, data=Deadly(), retries=1) as executor,
         pytest.raises(DataError, match=r"as soon as they are started; the last one ended with exit code 3.*__main__"),
     ):
         executor.run([recipe("erm")])
@@ -406,7 +413,7 @@ def test_a_grid_whose_parent_is_killed_leaves_nobody_at_work_and_goes_on_without
     assert not done & set(second)  # the last one may have ended without a word
     assert set(first) <= done
     assert len(second) == len(set(second))
-    assert_same_runs(OneByOne(runner(vectors(), tmp_path)).run(grid()), alone)
+    assert_same_runs(SerialExecutor(runner(vectors(), tmp_path)).run(grid()), alone)
 
 
 @pytest.mark.slow
@@ -417,7 +424,7 @@ def test_two_commands_on_one_folder_share_the_work(tmp_path, alone):
     assert [process.wait() for process in both] == [0, 0]
     made = [name for lines in said for name in ended(lines)]
     assert len(made) == len(set(made)) == 6
-    assert_same_runs(OneByOne(runner(vectors(), tmp_path)).run(grid()), alone)
+    assert_same_runs(SerialExecutor(runner(vectors(), tmp_path)).run(grid()), alone)
 
 
 # -- which, and how many -----------------------------------------------------------------------------------------------
@@ -452,8 +459,8 @@ def test_under_torchrun_and_on_a_gpu_there_is_one(maker, monkeypatch):
 
 
 def test_the_executor_is_what_was_asked_for(maker):
-    assert isinstance(choose_executor(maker, 1), OneByOne)
-    assert isinstance(choose_executor(maker, 9, workers=1), OneByOne)
+    assert isinstance(choose_executor(maker, 1), SerialExecutor)
+    assert isinstance(choose_executor(maker, 9, workers=1), SerialExecutor)
     chosen = choose_executor(maker, 1, workers=7, retries=5)
     assert isinstance(chosen, Workers)
     assert (chosen.workers, chosen.retries) == (7, 5)
@@ -490,6 +497,6 @@ def test_an_address_where_nobody_listens_is_refused_at_once():
 
 def test_a_machine_of_a_cluster_that_does_not_see_the_folder_says_so(maker, tmp_path):
     work = Plan(maker, [recipe("erm")]).ready[0]
-    outcome = on_ray._task(Workers(maker, workers=1).workshop, str(tmp_path / "token"), 1.0, work)
+    outcome = on_ray._task(ProcessExecutor(maker, workers=1).workshop, str(tmp_path / "token"), 1.0, work)
     with pytest.raises(DataError, match="all machines of the cluster must see the same: choose --out on a disk"):
         raise outcome.error

@@ -14,11 +14,11 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.loading import DATASETS, Known
 from gated_domains.data.splits import hold_outs
 from gated_domains.evaluation.scoring import official_scores
-from gated_domains.experiments.comparing import named_as_asked, plan
+from gated_domains.experiments.grid import named_as_asked, plan
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import parse_methods, resolved
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.page import write_page
+from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig
 from gated_domains.runs.result import read_results
@@ -207,7 +207,7 @@ def test_a_plan_on_the_division_is_run_and_compared(tmp_path):
     runs = [maker.run(one) for one in recipes]
     results = named_as_asked(read_results([run.path for run in runs]), recipes, splits)
     assert {result.hold_out for result in results} == {"official"}
-    gathered = Gathered((run.path, result) for run, result in zip(runs, results, strict=True))
+    gathered = RunCollection((run.path, result) for run, result in zip(runs, results, strict=True))
     page = write_page(gathered, tmp_path / "report.html", kinds=())
     assert all(path.is_file() for path in page)
     assert not gathered.broken

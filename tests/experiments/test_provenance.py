@@ -19,7 +19,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.provenance import SEEN, Seen, seen_by, split_hash
+from gated_domains.runs.provenance import SEEN, Provenance, seen_by, split_hash
 from made_published import divided
 from made_runs import changed, images, recipe, runner, table, vectors
 
@@ -50,7 +50,7 @@ def body_of(run: RunFolder) -> dict[str, torch.Tensor]:
 
 def test_a_run_writes_the_rows_that_trained_or_selected_it_and_no_others(trained):
     data = vectors()
-    seen = Seen.read(trained.path)
+    seen = Provenance.read(trained.path)
     used = [row for row in range(len(data)) if data.domain_names[data.domains[row]] != "north"]
     assert [rows.tolist() for rows in seen.rows.values()] == [used]
     assert [samples.tolist() for samples in seen.samples.values()] == [sorted(data.inputs.digests()[used].tolist())]
@@ -86,7 +86,7 @@ def test_what_was_seen_before_is_added_up(tmp_path):
     assert second.rows["one"].tolist() == list(range(150))
     third = seen_by(split, "two", digests + np.uint64(1000), before=second)
     third.write(tmp_path)
-    again = Seen.read(tmp_path)
+    again = Provenance.read(tmp_path)
     assert {name: rows.tolist() for name, rows in again.rows.items()} == {
         "one": list(range(150)),
         "two": first.rows["one"].tolist(),
@@ -166,7 +166,7 @@ def test_two_backbones_make_two_runs(trained, tmp_path):
 def test_an_ensemble_on_a_backbone_starts_every_member_from_it_and_has_seen_what_it_has(trained, tmp_path):
     ours = runner(vectors(), tmp_path)
     run = ours.run(on(trained, "ensemble", settings={"members": 2}))
-    assert Seen.read(run.path).rows.keys() == Seen.read(trained.path).rows.keys()
+    assert Provenance.read(run.path).rows.keys() == Provenance.read(trained.path).rows.keys()
     with pytest.raises(DataError, match="ensemble has no one body"):
         ours.check(on(run, "linear"))
 
@@ -250,7 +250,7 @@ def test_in_distribution_parts_that_are_scored_count_as_held_out(tmp_path):
     under = ours.run(recipe("erm", "a", training=SHORT))
     split = ours.split(recipe("erm", "official"))
     scored = np.concatenate([split.test, *split.also.values()])
-    met = np.isin(scored, Seen.read(under.path).rows[ours.fingerprint]).sum()
+    met = np.isin(scored, Provenance.read(under.path).rows[ours.fingerprint]).sum()
     with pytest.raises(DataError, match=f"has seen {met} of the {len(scored)} rows"):
         ours.check(on(under, hold_out="official", selection="auto"))
 
@@ -329,7 +329,7 @@ def test_a_body_that_gates_look_into_can_be_started_from(tmp_path):
     looked_into = ours.run(recipe("gdu", settings={"gating": "style", "gated_norm": False}, training=SHORT))
     run = ours.run(on(looked_into, settings={}))
     assert np.isfinite(run.predictions()["output"]).all()
-    assert Model.load(run.path).shape.method == "erm"
+    assert Model.load(run.path).spec.method == "erm"
 
 
 def test_the_recipe_that_is_written_finds_its_backbone_again(trained, tmp_path):

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gated_domains.paper.curves import CANDIDATES, Curves, features_of
+from gated_domains.paper.grid import Grid, Job, plan, runs_of
+from gated_domains.paper.miniature import shrink
+from gated_domains.paper.running import Reproducing, folder_of, in_short
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.published import Published
-from gated_domains.experiments.reproducing import cells, running
-from gated_domains.experiments.reproducing.curves import CANDIDATES, Curves, features_of
-from gated_domains.experiments.reproducing.grid import Grid, Job, plan, runs_of
-from gated_domains.experiments.reproducing.miniature import shrink
-from gated_domains.experiments.reproducing.running import Reproducing, folder_of, in_short
 from gated_domains.experiments.runner import Runner
+from gated_domains.paper import cells, running
 from gated_domains.runs.recipe import DataSettings
 from made_runs import CPU, NothingIsTrained, recipe, vectors
 
@@ -311,7 +311,7 @@ def test_features_are_those_of_the_body_in_eval_mode(tmp_path: Path) -> None:
 
 
 def test_data_that_cannot_be_clustered_leave_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import gated_domains.experiments.reproducing.curves as module
+    import gated_domains.paper.curves as module
 
     monkeypatch.setattr(module, "features_of", lambda *_: np.zeros((50, 3), np.float32))
     curves = Curves({"wilds/fmow": "FMoW"})

@@ -21,7 +21,7 @@ import pytest
 
 from gated_domains.data.errors import DataError
 from gated_domains.runs import folder as module
-from gated_domains.runs.folder import FORMAT, RunFolder, all_runs, open_run
+from gated_domains.runs.folder import FORMAT, RunFolder, all_runs, open_run_folder
 
 RECIPE = {"method": {"name": "gdu", "kappa": 2.0}, "seed": 0, "hold_out": ["mnist"]}
 DATA = {"name": "digits", "fingerprint": "abc"}
@@ -511,58 +511,58 @@ def test_drafts_of_a_worker_that_was_killed_are_swept_up_and_nothing_else(run):
 
 def test_a_run_is_opened_by_its_folder_or_its_first_letters(tmp_path, monkeypatch):
     run = finished(tmp_path / "runs")
-    assert open_run(run.path).path == run.path
-    assert open_run(f"{run.path}/").result()["method"] == "gdu"
-    assert open_run(tmp_path / "runs" / run.name[:3]).path == run.path
+    assert open_run_folder(run.path).path == run.path
+    assert open_run_folder(f"{run.path}/").result()["method"] == "gdu"
+    assert open_run_folder(tmp_path / "runs" / run.name[:3]).path == run.path
     monkeypatch.chdir(run.path)
-    assert open_run(".").result()["method"] == "gdu"
+    assert open_run_folder(".").result()["method"] == "gdu"
 
 
 def test_letters_that_several_runs_begin_with_are_refused_with_their_names(tmp_path):
     run = finished(tmp_path)
     shutil.copytree(run.path, tmp_path / f"{run.name[:4]}00000000")
     with pytest.raises(DataError, match=f"may be any of .*{run.name}.*; give more letters"):
-        open_run(tmp_path / run.name[:4])
-    assert open_run(run.path).path == run.path
+        open_run_folder(tmp_path / run.name[:4])
+    assert open_run_folder(run.path).path == run.path
 
 
 def test_a_run_that_is_not_there_is_refused_with_a_near_name(tmp_path):
     run = finished(tmp_path / "runs")
     wrong = "x" + run.name[1:]
     with pytest.raises(DataError, match=f"there is no such run in .*runs; did you mean '{run.name}'"):
-        open_run(tmp_path / "runs" / wrong)
+        open_run_folder(tmp_path / "runs" / wrong)
     with pytest.raises(DataError, match=r"there is no folder .*rums; check the spelling"):
-        open_run(tmp_path / "rums" / run.name)
+        open_run_folder(tmp_path / "rums" / run.name)
 
 
 def test_what_is_no_run_is_refused_in_words(tmp_path):
     run = finished(tmp_path / "runs")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty is no run: there is no run\.json in it"):
-        open_run(tmp_path / "empty")
+        open_run_folder(tmp_path / "empty")
     with pytest.raises(DataError, match=f"runs is no run, but holds some; name one of them: {run.name}"):
-        open_run(tmp_path / "runs")
+        open_run_folder(tmp_path / "runs")
     with pytest.raises(DataError, match=r"result\.json is a file; give the folder of a run"):
-        open_run(run.path / "result.json")
+        open_run_folder(run.path / "result.json")
 
 
 def test_a_run_under_way_is_refused_with_how_far_it_is(run):
     with pytest.raises(DataError, match="is not finished: no epoch is done; start the same command to go on"):
-        open_run(run.path)
+        open_run_folder(run.path)
     run.append_metrics(record(10))
     with pytest.raises(DataError, match=r"is not finished: 1 epoch is done \(step 10\)"):
-        open_run(run.path)
+        open_run_folder(run.path)
     run.append_metrics(record(20))
     with pytest.raises(DataError, match=r"is not finished: 2 epochs are done \(step 20\)"):
-        open_run(run.path)
-    assert open_run(run.path, finished=False).path == run.path
+        open_run_folder(run.path)
+    assert open_run_folder(run.path, finished=False).path == run.path
 
 
 def test_a_run_of_another_version_is_refused_when_opened_by_name(tmp_path):
     run = finished(tmp_path)
     changed(run.path / "run.json", format=7)
     with pytest.raises(DataError, match="has format 7, this version reads 1"):
-        open_run(run.path)
+        open_run_folder(run.path)
 
 
 def test_all_runs_are_listed_by_name_and_nothing_else(tmp_path):
@@ -580,7 +580,7 @@ def test_a_home_folder_may_be_written_short(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     run = finished(tmp_path / "runs")
-    assert open_run(f"~/runs/{run.name}").path == run.path
+    assert open_run_folder(f"~/runs/{run.name}").path == run.path
     assert len(all_runs("~/runs")) == 1
     assert str(run.path) in repr(run)
 

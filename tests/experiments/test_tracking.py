@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gated_domains.cli import reproduce_digits
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.executors import Executor, OneByOne, Workers
-from gated_domains.experiments.reproducing import digits, running
+from gated_domains.experiments.executors import Executor, ProcessExecutor, SerialExecutor
 from gated_domains.experiments.tracking import Tracking, check_trackers, tracked, tracking
 from gated_domains.experiments.tracking.about_run import curve_of, files_of, finals_of, settings_of, tags_of, title_of
 from gated_domains.experiments.tracking.names import key, legal
+from gated_domains.paper import digits, running
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.result import read_results
 from gated_domains.utils.locks import BusyError
@@ -75,8 +75,8 @@ def grid() -> list[Any]:
 
 def executors(made: Any) -> dict[str, Executor]:
     return {
-        "one by one": OneByOne(made),
-        "in processes": Workers(made, workers=2),
+        "one by one": SerialExecutor(made),
+        "in processes": ProcessExecutor(made, workers=2),
     }
 
 
@@ -108,16 +108,16 @@ def test_curves_are_followed_while_a_training_is_under_way(noted, tmp_path: Path
 
     asked = [recipe(training={"epochs": 3})]
     with tracked(Tracking(["noted"], tmp_path), made, asked, Looks()) as watcher:
-        OneByOne(made).run(asked, watcher=watcher)
+        SerialExecutor(made).run(asked, watcher=watcher)
     assert lengths == [1, 2]  # what was there before each epoch but the first
 
 
 def test_what_was_done_before_is_tracked_as_well_and_nothing_twice(noted, tmp_path: Path):
     made = runner(vectors(), tmp_path)
-    OneByOne(made).run(grid())
+    SerialExecutor(made).run(grid())
     for _ in range(2):
         with tracked(Tracking(["noted"], tmp_path), made, grid(), Told()) as watcher:
-            OneByOne(made).run(grid(), watcher=watcher)
+            SerialExecutor(made).run(grid(), watcher=watcher)
         assert len(noted.finished) == 4
 
 
@@ -127,7 +127,7 @@ def test_a_tracker_that_fails_warns_once_and_stops_neither_training_nor_the_othe
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         with tracked(Tracking(["failing", "noted"], tmp_path), made, asked, Told()) as watcher:
-            ends = OneByOne(made).run(asked, watcher=watcher)
+            ends = SerialExecutor(made).run(asked, watcher=watcher)
     (said,) = [str(one.message) for one in heard if "failing" in str(one.message)]
     assert "No space left" in said
     assert "the same command later adds what is missing" in said
@@ -138,10 +138,10 @@ def test_a_tracker_that_fails_warns_once_and_stops_neither_training_nor_the_othe
 def test_the_other_watcher_hears_everything(noted, tmp_path: Path):
     asked = grid()
     plain, through = Told(), Told()
-    OneByOne(runner(vectors(), tmp_path / "a")).run(asked, watcher=plain)
+    SerialExecutor(runner(vectors(), tmp_path / "a")).run(asked, watcher=plain)
     made = runner(vectors(), tmp_path / "b")
     with tracked(Tracking(["noted"], tmp_path), made, asked, through) as watcher:
-        OneByOne(made).run(asked, watcher=watcher)
+        SerialExecutor(made).run(asked, watcher=watcher)
         watcher.run_lost(asked[0], "was killed")
         watcher.waiting([BusyError("somebody is at it", pid=3)])
     assert through.heard == [*plain.heard, ("lost", "was killed"), ("waiting", 3)]

@@ -17,7 +17,7 @@ from gated_domains.experiments import proposals
 from gated_domains.experiments.proposals import Proposal, random_proposals, searched
 from gated_domains.experiments.recipe_parsing import choose_method, parse_methods
 from gated_domains.experiments.runner import Runner
-from gated_domains.experiments.tuning import Tuning, choose, outlasting, tune, with_settings
+from gated_domains.experiments.tuning import Tuning, choose, run_despite_failures, tune, with_settings
 from gated_domains.methods import ERM, METHODS
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.reports.table import Comparison
@@ -299,7 +299,7 @@ def test_a_loss_that_becomes_no_number_ends_one_trial_and_not_the_search(tmp_pat
 
     proposals.TUNERS["wild"] = Wild
     try:
-        run_all = outlasting(maker, by(maker))
+        run_all = run_despite_failures(maker, by(maker))
         tuning = tuned("linear", 3, run_all, tuner="wild")
         (search,) = tuning.searches.values()
         assert [trial.score is None for trial in search.trials] == [False, True, False]
@@ -319,7 +319,7 @@ def test_an_error_of_another_kind_is_passed_on(tmp_path):
         raise NotFiniteError("of a run that nobody asked for")
 
     with pytest.raises(NotFiniteError, match="nobody asked for"):
-        outlasting(maker, fails)(asked("erm"))
+        run_despite_failures(maker, fails)(asked("erm"))
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def exported(images, tmp_path_factory):
 def assert_same_predictions(model: Model, path, data) -> None:
     expected, found = predict_new(model, data), OnnxPredictor(path, gates=None).predict(data)
     assert expected.arrays().keys() == found.arrays().keys()
-    scale = model.shape.scale
+    scale = model.spec.scale
     for name, values in expected.arrays().items():
         np.testing.assert_allclose(
             found.arrays()[name] / scale, values / scale, rtol=0, atol=TOLERANCE, err_msg=f"{name}"

@@ -23,8 +23,8 @@ from made_folders import a_run, folder_of_runs, some_predictions  # noqa: E402
 from made_insights import an_insight  # noqa: E402
 from made_results import many, result  # noqa: E402
 
-from gated_domains.reports.gathering import gather  # noqa: E402
 from gated_domains.reports.page import write_page  # noqa: E402
+from gated_domains.runs.collection import gather  # noqa: E402
 
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 DOMAINS = ("near", "mid", "far", HOSTILE)

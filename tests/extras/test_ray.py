@@ -16,7 +16,7 @@ import pytest
 
 import made_grids
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.executors import OneByOne, RayCluster
+from gated_domains.experiments.executors import RayExecutor, SerialExecutor
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.training.trouble import NotFiniteError
 from made_grids import Told, assert_same_runs, grid
@@ -28,18 +28,18 @@ LONG = {"epochs": 40}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayExecutor]:
     """One for all tests, which takes seconds to start. Each test has seeds of its own."""
     pytest.importorskip("ray")
     maker = runner(vectors(), tmp_path_factory.mktemp("ray"), checkpoint_seconds=0.0)
-    with RayCluster(maker) as executor:
+    with RayExecutor(maker) as executor:
         yield executor
 
 
 def test_a_cluster_makes_the_same_runs_to_the_bit_each_once_and_tells_of_their_ends(cluster, tmp_path):
     told = Told()
     runs = cluster.run(grid(), watcher=told)
-    assert_same_runs(runs, OneByOne(runner(vectors(), tmp_path)).run(grid()))
+    assert_same_runs(runs, SerialExecutor(runner(vectors(), tmp_path)).run(grid()))
     assert {what for what, _ in told.heard} == {"ended"}
     assert len(told.heard) == len(set(told.heard)) == 6
     linear, erm = runs[0].name, runs[1].name
@@ -67,7 +67,7 @@ def test_a_process_of_the_cluster_killed_in_mid_training_is_replaced_and_the_run
     thread.join()
     assert len(told.all("lost")) == 2
     assert sorted(told.all("ended")) == sorted(run.name for run in runs)
-    assert_same_runs(runs, OneByOne(runner(vectors(), tmp_path)).run(chosen))
+    assert_same_runs(runs, SerialExecutor(runner(vectors(), tmp_path)).run(chosen))
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 def test_a_run_that_asks_for_more_than_there_is_is_refused(cluster):
-    asking = RayCluster(cluster.runner, cpus=1000.0)
+    asking = RayExecutor(cluster.runner, cpus=1000.0)
     with pytest.raises(DataError, match="a run is to have 1000 CPUs and 0 GPUs, and this machine has less"):
         asking.__enter__()
 

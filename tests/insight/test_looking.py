@@ -11,8 +11,8 @@ import pytest
 from gated_domains.data.errors import DataError
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.reading import Reading
-from gated_domains.experiments import looking
-from gated_domains.experiments.looking import look, look_at, missing_insights, worth_a_look
+from gated_domains.experiments import insights as looking
+from gated_domains.experiments.insights import look, look_at, missing_insights, worth_a_look
 from gated_domains.experiments.model import WEIGHTS
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.insight import INSIGHT, Insight

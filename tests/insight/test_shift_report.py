@@ -20,6 +20,7 @@ from gated_domains.insight.shift.report import MOST_SOURCES, NewSite, SiteShift,
 from gated_domains.layer import GatedDomainUnits
 from gated_domains.layer.kernels import Gaussian
 from gated_domains.layer.products import residual
+from gated_domains.reports.shift_words import sentences
 
 # -- distances ---------------------------------------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ def test_a_site_of_one_source_is_nearest_to_it_and_draws_on_its_basis(
     assert largest.share > 0.8
     assert largest.low <= largest.share <= largest.high
     assert NAMES[int(np.argmax(largest.of_sources))] == "south"
-    assert "which stands mostly for south" in " ".join(found.sentences())
+    assert "which stands mostly for south" in " ".join(sentences(found))
     own = {source.name: source.mixture for source in found.sources}
     assert own["south"][largest.basis - 1] > 0.8 > own["north"][largest.basis - 1]
 
@@ -137,8 +138,8 @@ def test_a_site_like_one_source_is_said_to_be_so_and_gets_the_score_of_the_sourc
     units: GatedDomainUnits, reference: Reference
 ) -> None:
     found = shift_of(units, reference, rows_of([1], 80, 4), no_accuracy="Nobody has measured it.")
-    assert found.sentences()[0].startswith("new.csv is like south; no farther from the sources than they are from one")
-    assert found.sentences()[-1] == (
+    assert sentences(found)[0].startswith("new.csv is like south; no farther from the sources than they are from one")
+    assert sentences(found)[-1] == (
         "No shift was seen: expect the accuracy that it has on validation rows of its sources, 75.0 %."
     )
 
@@ -156,7 +157,7 @@ def test_rows_that_belong_together_are_permuted_and_redrawn_together(
     assert alone.differs
     assert not alone.kept_together
     assert not together.differs
-    assert "999 permutations of whole groups of rows" in " ".join(together.sentences())
+    assert "999 permutations of whole groups of rows" in " ".join(sentences(together))
     widths = [sum(basis.high - basis.low for basis in found.mixture) for found in (alone, together)]
     assert widths[1] > widths[0]
     assert together.new_part.high - together.new_part.low >= 0
@@ -167,7 +168,7 @@ def test_a_site_unlike_anything_is_told(units: GatedDomainUnits, reference: Refe
     assert found.p_value == 0.001
     assert found.distance > found.usual[1]
     assert found.novelty.unlike > 0.9
-    assert found.sentences()[0].startswith("new.csv is unlike all sources: 100 % of its rows are outside what was seen")
+    assert sentences(found)[0].startswith("new.csv is unlike all sources: 100 % of its rows are outside what was seen")
     assert (found.rank.rank, found.rank.sites) == (1, 4)
     assert found.novelty.auroc > 0.9
     assert found.outside > 0.9 > max(source.outside for source in found.sources)
@@ -241,7 +242,7 @@ def test_rows_of_unknown_domains_are_one_source(units: GatedDomainUnits, referen
     assert found.usual is None
     assert found.nearest is None
     assert found.rank is None
-    assert "with fewer than two sources there is no scale" in found.sentences()[0]
+    assert "with fewer than two sources there is no scale" in sentences(found)[0]
     assert len(found.sources) == 1
     assert found.differs
 

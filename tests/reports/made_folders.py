@@ -11,7 +11,7 @@ import numpy as np
 from made_results import results
 from numpy.typing import NDArray
 
-from gated_domains.reports.gathering import Gathered, gather
+from gated_domains.runs.collection import RunCollection, gather
 from gated_domains.runs.result import RunResult
 
 CLASSES = ("cat", "dog", "<b>eel</b>")
@@ -28,7 +28,7 @@ def folder_of_runs(root: Path, found: Iterable[RunResult] | None = None, **other
     return root
 
 
-def gathered(root: Path, found: Iterable[RunResult] | None = None, **others: Any) -> Gathered:
+def gathered(root: Path, found: Iterable[RunResult] | None = None, **others: Any) -> RunCollection:
     """The same, read again."""
     return gather([folder_of_runs(root, found, **others)])
 

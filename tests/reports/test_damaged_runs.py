@@ -22,8 +22,8 @@ from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.palette import DOMAIN_COLOURS, UNKNOWN, Palette
 from gated_domains.reports.figures import FIGURES, gdu_gates, gdu_map, gdu_measures
 from gated_domains.reports.figures.runs import MOST_METHODS, as_gathered, some_runs
-from gated_domains.reports.gathering import Gathered, gather
 from gated_domains.reports.numbers import Numbers
+from gated_domains.runs.collection import RunCollection, gather
 from gated_domains.runs.insight import Insight
 from gated_domains.runs.result import RunResult
 
@@ -103,7 +103,7 @@ def gated_run(**others: Any) -> RunResult:
     return result("gdu", "new", domain_names=NAMES, **others)
 
 
-def gates_of(folder: Path, run: RunResult, **arrays: NDArray[Any]) -> tuple[Chart | None, Gathered]:
+def gates_of(folder: Path, run: RunResult, **arrays: NDArray[Any]) -> tuple[Chart | None, RunCollection]:
     """The gates of a run, six rows of three domains unless told otherwise."""
     whole = {
         "beta": np.tile(np.eye(3), (2, 1)),
@@ -274,7 +274,7 @@ def test_a_result_that_no_table_can_hold_is_listed_and_the_others_are_read(
     assert why in found.broken[0].why
 
 
-class Watched(Gathered):
+class Watched(RunCollection):
     """Counts what is read."""
 
     read = 0
@@ -296,11 +296,11 @@ def settings_of(count: int, **others: Any) -> Watched:
     return Watched((Path(f"run {number}"), run) for number, run in enumerate(runs))
 
 
-def comparison_of(found: Gathered) -> tuple[Numbers, Gathered]:
+def comparison_of(found: RunCollection) -> tuple[Numbers, RunCollection]:
     return Comparison(found.results).numbers, found
 
 
-def figure(name: str, compared: tuple[Numbers, Gathered]) -> Chart:
+def figure(name: str, compared: tuple[Numbers, RunCollection]) -> Chart:
     numbers, found = compared
     palette = Palette([(row.method, row.label) for row in numbers.rows], numbers.hold_outs)
     chart = FIGURES[name](numbers, found, palette)

@@ -21,15 +21,15 @@ from gated_domains.reports.charts.on_page import plotly_figure
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import FIGURES, comparison_charts
 from gated_domains.reports.figures.runs import evenly
-from gated_domains.reports.gathering import Gathered, gather
 from gated_domains.reports.numbers import Numbers
+from gated_domains.runs.collection import RunCollection, gather
 from gated_domains.runs.result import RunResult
 
 HOSTILE = "<script>alert(1)</script>$x$"
 CELLS = [(method, name, scores) for method, found in SCORES.items() for name, scores in found.items()]
 
 
-def numbers_of(found: Gathered, **settings: Any) -> Numbers:
+def numbers_of(found: RunCollection, **settings: Any) -> Numbers:
     return Comparison(found.results, **settings).numbers
 
 
@@ -37,7 +37,7 @@ def palette_of(numbers: Numbers) -> Palette:
     return Palette([(row.method, row.label) for row in numbers.rows], numbers.hold_outs)
 
 
-def chart_of(name: str, found: Gathered, **settings: Any) -> Chart | None:
+def chart_of(name: str, found: RunCollection, **settings: Any) -> Chart | None:
     numbers = numbers_of(found, **settings)
     return FIGURES[name](numbers, found, palette_of(numbers))
 

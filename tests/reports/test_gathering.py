@@ -11,7 +11,7 @@ from made_folders import CLASSES, a_run, folder_of_runs
 from made_results import result
 
 from gated_domains.data.errors import DataError
-from gated_domains.reports.gathering import gather
+from gated_domains.runs.collection import gather
 
 
 def test_whole_runs_come_in_reading_order_wherever_they_lie(tmp_path: Path) -> None:

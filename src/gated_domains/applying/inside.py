@@ -38,7 +38,7 @@ from gated_domains.experiments.runner import Runner
 from gated_domains.export.estimator_schema import schema_of_estimator
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.methods.gdu import GDU
-from gated_domains.runs.folder import RunFolder, open_run
+from gated_domains.runs.folder import RECIPE, RunFolder, open_run_folder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
 from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
@@ -157,7 +157,7 @@ class GatedRun(GatedModel):
     ) -> TrainedOn:
         """``what`` names the data where they have moved; other data than those of training are refused."""
         runner = self.runner(what, data_dir=data_dir)
-        dataset, split = runner.known(self.recipe)
+        dataset, split = runner.planner.known_classes(self.recipe)
         train, *others = (
             as_new_data(dataset.take(rows)) if len(rows) else None
             for rows in (split.train, split.validation, split.test)
@@ -178,7 +178,7 @@ class GatedRun(GatedModel):
     @property
     def recipe(self) -> Recipe:
         """What was asked for."""
-        return read_recipe(self.folder.path / "recipe.yaml")
+        return read_recipe(self.folder.path / RECIPE)
 
 
 class GatedEstimator(GatedModel):
@@ -247,7 +247,7 @@ def open_gated(path: str | os.PathLike[str], *, device: str = "cpu") -> GatedMod
     place = expanded(path)
     kind = kind_of(place)
     if kind == "run":
-        return GatedRun(open_run(place), device=device)
+        return GatedRun(open_run_folder(place), device=device)
     if kind == "onnx":
         raise DataError(
             f"{place} holds a graph, and nothing of what its gates were made from; name the run's folder or the saved "

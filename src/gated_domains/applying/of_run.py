@@ -59,7 +59,7 @@ class RunPredictor:
         alarm_delta: float | None = None,
     ) -> RunPredictor:
         """The model in a run's folder."""
-        sources = folder.result()["sources"]
+        sources = folder.result().sources
         return cls(Model.load(folder.path), device=device, gates=gates, alarm_delta=alarm_delta, sources=sources)
 
     @property

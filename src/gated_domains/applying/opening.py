@@ -12,7 +12,7 @@ from gated_domains.data.files import expanded
 from gated_domains.estimators.saving import CARD
 from gated_domains.insight.alarm import DELTA
 from gated_domains.layer.stream import GateStream
-from gated_domains.runs.folder import open_run
+from gated_domains.runs.folder import open_run_folder
 
 WINDOW = 256
 """Rows of a stream that gates are of, unless another number is asked for."""
@@ -51,7 +51,7 @@ def open_model(
     kind = kind_of(path)
     if kind == "run":
         by = _stream(window, half_life) if gates == "stream" else gates
-        return RunPredictor.of(open_run(path), device=device, gates=by, alarm_delta=delta)
+        return RunPredictor.of(open_run_folder(path), device=device, gates=by, alarm_delta=delta)
     if kind == "onnx":
         from gated_domains.applying.of_onnx import OnnxPredictor
 

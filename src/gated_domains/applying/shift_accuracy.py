@@ -18,7 +18,7 @@ from gated_domains.estimators.gated import GDUClassifier
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.evaluation.selection import SELECTION_RULES
 from gated_domains.experiments.model import digest_of_weights
-from gated_domains.experiments.result import TEST, VALIDATION
+from gated_domains.experiments.run_scores import TEST, VALIDATION
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight.shift.accuracy import AccuracyCalibration, LeftOut, calibrate_accuracy
 from gated_domains.runs.folder import RunFolder
@@ -114,7 +114,7 @@ def _of_run(
     way = ways[-1] if model.recipe.selection == _LEAVES_OUT else ways[0]
     runner = model.runner(training, data_dir=data_dir, hardware=hardware)
     for recipe in way.recipes.values():
-        runner.check(recipe)
+        runner.planner.plan([recipe])
     make(runner, list(way.recipes.values()))
     return _measured(model, way, {name: runner.folder(recipe) for name, recipe in way.recipes.items()})
 
@@ -131,9 +131,9 @@ def _why_not(model: GatedRun) -> str:
         return "its sources are not known, or too many to leave out each"
     if len(model.sources) == 1:
         return "it was trained on one source, which cannot be left out"
-    if hold_out is not None and (hold_out == OFFICIAL or is_fold(hold_out, result["domain_names"])):
+    if hold_out is not None and (hold_out == OFFICIAL or is_fold(hold_out, result.domain_names)):
         return f"its division ({hold_out}) is fixed, and no source can be left out of it"
-    if result["batchwise"]:
+    if result.batchwise:
         return "its gates look at batches, and accuracy is estimated of rows by themselves"
     return ""
 
@@ -167,7 +167,7 @@ def _measured(model: GatedRun, way: _Without, folders: dict[str, RunFolder]) -> 
 
 def _left_out(name: str, run: RunFolder, part: int) -> LeftOut:
     """What a run says of the source that it has not seen."""
-    said, names = run.predictions(), run.result()["domain_names"]
+    said, names = run.predictions(), run.result().domain_names
     chosen = said["part"] == part
     if part == TEST:
         chosen &= said["domains"] == names.index(name)

@@ -16,23 +16,24 @@ from gated_domains.data.errors import DataError
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
     from gated_domains.experiments.executors import Executor
-    from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.runner import Runner
     from gated_domains.experiments.tracking import Tracking
+    from gated_domains.paper.running import Reproducing
     from gated_domains.runs.recipe import Recipe
 
 
 def watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe], *, tracking: Tracking | None = None) -> None:
     """Make runs while a person looks on, and have them tracked."""
-    from gated_domains.cli.watching import Watching
+    from gated_domains.experiments.progress import ProgressBar
     from gated_domains.experiments.tracking import tracked
 
-    todo, there = runner.to_train(recipes)
+    plan = runner.planner.plan(recipes)
+    todo, there = plan.missing(runner.root)
     with (
-        Watching(todo, done=there, workers=executor.workers) as watching,
-        tracked(tracking, runner, recipes, watching) as watcher,
+        ProgressBar(todo, done=there, workers=executor.workers) as watching,
+        tracked(tracking, plan, runner.root, watching) as watcher,
     ):
-        executor.run(recipes, watcher=watcher)
+        executor.run(plan, watcher=watcher)
 
 
 def run_all(work: Reproducing, tracking: Tracking | None = None) -> BaseException | None:
@@ -52,8 +53,8 @@ def run_all(work: Reproducing, tracking: Tracking | None = None) -> BaseExceptio
 def write_report(work: Reproducing, labels: Mapping[str, str], root: Path, console: Console) -> None:
     """Write the page of what was made, rows under these labels; nothing where nothing was."""
     from gated_domains.cli.report import progress, tell
-    from gated_domains.reports.gathering import Gathered
     from gated_domains.reports.page import write_page
+    from gated_domains.runs.collection import RunCollection
     from gated_domains.runs.result import RESULT_FILE, read_result
 
     results = [
@@ -62,7 +63,7 @@ def write_report(work: Reproducing, labels: Mapping[str, str], root: Path, conso
     scored = [(path, result) for path, result in results if result.test]
     if not scored:
         return
-    gathered = Gathered(scored)
+    gathered = RunCollection(scored)
     with progress() as say:
         page = write_page(gathered, root / "report.html", machine=work.machines(), say=say)
     tell(page, gathered, console)

@@ -8,13 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 
 from gated_domains.data.errors import DataError
+from gated_domains.runs.environment import first_process
 
 _PATIENCE = 4.0  # seconds
-
-
-def first_process() -> bool:
-    """Whether this is the first of several processes, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

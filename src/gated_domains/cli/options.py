@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gated_domains.data.errors import DataError
 from gated_domains.data.readers.reading import Reading
 
 What = Annotated[str, typer.Argument(metavar="DATA", help="A name (see `data list`), a file, a folder, a .yaml card.")]
@@ -30,13 +29,6 @@ Margin = Annotated[
 Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 
 Command = Callable[..., None]
-
-
-def refuse_file(root: Path) -> None:
-    """Refuse a file where a folder is to be made, before anything is computed."""
-    there = next((place for place in (root, *root.parents) if place.exists()), None)
-    if there is not None and not there.is_dir():
-        raise DataError(f"{there} is a file, and runs go into a folder; choose another --out")
 
 
 def _option(kind: Any, text: str, panel: str, *, names: tuple[str, ...] = (), **more: Any) -> Any:

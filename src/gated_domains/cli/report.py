@@ -16,7 +16,7 @@ from gated_domains.cli.options import DataDir, Margin
 from gated_domains.data.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
-    from gated_domains.reports.gathering import Gathered
+    from gated_domains.runs.collection import RunCollection
 
 
 def report(
@@ -55,15 +55,15 @@ def report(
     if map_by is not None and (map_by not in ("tsne", "umap") or not insight):
         raise DataError(f"--map {map_by}: there are tsne and umap, and both go with --insight")
     from gated_domains.evaluation.metrics import check_margin
-    from gated_domains.reports.gathering import gather
     from gated_domains.reports.page import write_page
+    from gated_domains.runs.collection import gather
 
     check_margin(margin)
     notes: list[str] = []
     with progress() as say:
         say("reading run folders")
         if insight:
-            from gated_domains.experiments.looking import missing_insights
+            from gated_domains.experiments.insights import missing_insights
 
             notes = missing_insights(runs, data_dir=data_dir, kind=map_by, say=say).notes  # type: ignore[arg-type]
         gathered = gather(runs)
@@ -76,7 +76,7 @@ def report(
     tell(written, gathered, Console(), notes=notes)
 
 
-def tell(written: Sequence[Path], gathered: Gathered, console: Console, *, notes: Sequence[str] = ()) -> None:
+def tell(written: Sequence[Path], gathered: RunCollection, console: Console, *, notes: Sequence[str] = ()) -> None:
     """Where the page is, what is beside it, and what is not on it."""
     for note in notes:
         console.print(Text(note), soft_wrap=True)

@@ -13,14 +13,15 @@ from rich.text import Text
 
 from gated_domains.cli.making import end, run_all, tell_tracked, watched, write_report
 from gated_domains.cli.one_voice import first_process, one_voice
-from gated_domains.cli.options import Report, Track, refuse_file, takes_executor, takes_hardware
+from gated_domains.cli.options import Report, Track, takes_executor, takes_hardware
 from gated_domains.cli.reproduce_ablations import ablations
 from gated_domains.cli.reproduce_digits import digits
 from gated_domains.data.errors import DataError
+from gated_domains.runs.folder import refuse_file
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
-    from gated_domains.experiments.reproducing.curves import Curves
     from gated_domains.experiments.runner import Runner
+    from gated_domains.paper.curves import Curves
     from gated_domains.runs.recipe import Recipe
 
 app = typer.Typer(help="Run the paper's tables again, with the published number beside each.", no_args_is_help=True)
@@ -62,12 +63,12 @@ def wilds(
     if show:
         _list()
         return
-    from gated_domains.experiments.reproducing import cells
-    from gated_domains.experiments.reproducing.curves import Curves
-    from gated_domains.experiments.reproducing.grid import plan
-    from gated_domains.experiments.reproducing.miniature import shrink, write_miniatures
-    from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.tracking import Tracking, check_trackers
+    from gated_domains.paper import cells
+    from gated_domains.paper.curves import Curves
+    from gated_domains.paper.grid import plan
+    from gated_domains.paper.miniature import shrink, write_miniatures
+    from gated_domains.paper.running import Reproducing
     from gated_domains.reports.published_table import PublishedTable
     from gated_domains.reports.reproduced import Reproduction
     from gated_domains.training.engine import Hardware

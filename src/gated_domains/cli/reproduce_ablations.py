@@ -13,11 +13,12 @@ from rich.text import Text
 
 from gated_domains.cli.making import end, run_all, tell_tracked, watched
 from gated_domains.cli.one_voice import first_process, one_voice
-from gated_domains.cli.options import Report, Track, refuse_file, takes_executor, takes_hardware
+from gated_domains.cli.options import Report, Track, takes_executor, takes_hardware
 from gated_domains.data.errors import DataError
+from gated_domains.runs.folder import refuse_file
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
-    from gated_domains.experiments.reproducing.ablations.setup import Setup
+    from gated_domains.paper.ablations.setup import Setup
     from gated_domains.training.engine import Hardware
 
 
@@ -52,14 +53,14 @@ def ablations(
     Runs are kept: the same command again skips what is done and goes on with what was cut. A run that fails leaves a
     hole in its figure and stops no other.
     """
-    from gated_domains.experiments.reproducing.ablations.grids import FIGURES, chosen_figures, counted
+    from gated_domains.paper.ablations.grids import FIGURES, chosen_figures, counted
 
     if show:
         for name, about in FIGURES.items():
             print(f"{name:18}{about.what}")
         return
-    from gated_domains.experiments.reproducing.ablations.making import Ablating
     from gated_domains.experiments.tracking import Tracking, check_trackers
+    from gated_domains.paper.ablations.making import Ablating
     from gated_domains.training.engine import Hardware
 
     trackers = check_trackers(track)
@@ -101,7 +102,7 @@ def ablations(
 
 def _setup(hardware: Hardware, *, small: bool, quick: bool, epochs: int | None, precision: str | None) -> Setup:
     """On what the figures are made."""
-    from gated_domains.experiments.reproducing.ablations import setup
+    from gated_domains.paper.ablations import setup
 
     if small and quick:
         raise DataError("--quick is on small data already; leave --small out")

@@ -13,11 +13,12 @@ from rich.text import Text
 
 from gated_domains.cli.making import end, run_all, tell_tracked, watched, write_report
 from gated_domains.cli.one_voice import first_process, one_voice
-from gated_domains.cli.options import Report, Track, refuse_file, takes_executor, takes_hardware
+from gated_domains.cli.options import Report, Track, takes_executor, takes_hardware
 from gated_domains.data.errors import DataError
+from gated_domains.runs.folder import refuse_file
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
-    from gated_domains.experiments.reproducing.digits import Setup
+    from gated_domains.paper.digits import Setup
     from gated_domains.training.engine import Hardware
 
 
@@ -61,10 +62,10 @@ def digits(
     if show:
         _list()
         return
-    from gated_domains.experiments.reproducing.digits import chosen_rows, chosen_targets, plan
-    from gated_domains.experiments.reproducing.run_list import other_settings, read_done, settings_hash
-    from gated_domains.experiments.reproducing.running import Reproducing
     from gated_domains.experiments.tracking import Tracking, check_trackers
+    from gated_domains.paper.digits import chosen_rows, chosen_targets, plan
+    from gated_domains.paper.run_list import other_settings, read_done, settings_hash
+    from gated_domains.paper.running import Reproducing
     from gated_domains.training.engine import Hardware
 
     trackers = check_trackers(track)
@@ -129,7 +130,7 @@ def _setup(
     hardware: Hardware, data: Path | None, *, small: bool, quick: bool, epochs: int | None, precision: str | None
 ) -> Setup:
     """On what the table is run."""
-    from gated_domains.experiments.reproducing import digits
+    from gated_domains.paper import digits
 
     if small and quick:
         raise DataError("--quick is on small data already; leave --small out")

@@ -104,18 +104,18 @@ def shift(
 
 def _watched(runner: Runner, recipes: Sequence[Recipe]) -> None:
     """Make runs while a person looks on."""
-    from gated_domains.cli.watching import Watching
+    from gated_domains.experiments.progress import ProgressBar
 
-    todo, there = runner.to_train(recipes)
-    with Watching(todo, done=there) as runner.watcher:
+    todo, there = runner.planner.plan(recipes).missing(runner.root)
+    with ProgressBar(todo, done=there) as runner.watcher:
         for recipe in recipes:
             runner.run(recipe)
 
 
 def _print(console: Console, found: SiteShift) -> None:
-    from gated_domains.reports.shift_words import untold
+    from gated_domains.reports.shift_words import sentences, untold
 
-    answer, *rest = found.sentences()
+    answer, *rest = sentences(found)
     console.print(Text(answer, style="bold"), soft_wrap=not console.is_terminal)
     for sentence in rest:
         console.print(Text(sentence), soft_wrap=not console.is_terminal)

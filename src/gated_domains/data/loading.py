@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -112,6 +112,68 @@ def load_data(
         dataset = load_data(path, reading, data_dir=data_dir, seed=seed)
         return replace(dataset, notes=(*notes, *dataset.notes))
     return reader_of(path)(path, reading)
+
+
+def load_dataset(
+    source: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    domain: str | None = None,
+    positive: Sequence[object] | None = None,
+    reading: Reading | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> DomainDataset:
+    """Load a data set by name, or from a file or folder.
+
+    Parameters
+    ----------
+    source
+        A known name such as ``"digits"``, a table, a folder of images, an ``.npz`` file, texts, or a ``.yaml`` card.
+    target, domain, positive
+        For a table: the column that is predicted, the column that names the domain, and the target values that make up
+        the positive class.
+    reading
+        Everything else about how the data are read; instead of the three arguments above.
+    data_dir, seed
+        Where named data sets lie, and the random seed of generated ones.
+
+    Returns
+    -------
+    DomainDataset
+
+    Examples
+    --------
+    >>> import gated_domains as gd
+    >>> gd.load_dataset("digits").domain_names
+    ('mnist', 'optical', 'blended', 'numbers', 'street')
+    """
+    return read_data(source, target, domain, positive, reading, data_dir=data_dir, seed=seed)[0]
+
+
+def read_data(
+    source: str | os.PathLike[str] | DomainDataset,
+    target: str | None,
+    domain: str | None,
+    positive: Sequence[object] | None,
+    reading: Reading | None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> tuple[DomainDataset, Reading]:
+    """Data as the arguments of a public function name them, and how they are read."""
+    named = {"target": target, "domain": domain, "positive": positive}
+    given = {name: value for name, value in named.items() if value is not None}
+    if given and (reading is not None or isinstance(source, DomainDataset)):
+        other = "a reading" if reading is not None else "a data set that is loaded already"
+        raise DataError(f"{listing(given)} cannot be given beside {other}; leave them out")
+    if isinstance(source, DomainDataset):
+        return source, Reading()
+    if isinstance(positive, str):
+        raise DataError(f"positive must be a list of target values, got {positive!r}; write [{positive!r}]")
+    values = None if positive is None else tuple(str(value) for value in positive)
+    reading = reading or Reading(target=target, domain=domain, positive=values)
+    return load_data(source, reading, data_dir=data_dir, seed=seed), reading
 
 
 def located(what: str | os.PathLike[str]) -> Path:

@@ -3,7 +3,7 @@
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import choose_method, read_recipe
 from gated_domains.experiments.runner import Runner
-from gated_domains.runs.folder import RunFolder, all_runs, open_run
+from gated_domains.runs.folder import RunFolder, all_runs, open_run_folder
 from gated_domains.runs.recipe import DataSettings, Recipe
 
 __all__ = [
@@ -14,6 +14,6 @@ __all__ = [
     "Runner",
     "all_runs",
     "choose_method",
-    "open_run",
+    "open_run_folder",
     "read_recipe",
 ]

@@ -1,13 +1,41 @@
-"""Settings that do not go together, refused before anything is trained."""
+"""Settings of a recipe on given data: every ``auto`` filled in, impossible combinations refused before training."""
 
 from __future__ import annotations
 
+from gated_domains.backbones.bodies import BODIES, default_body
 from gated_domains.common.names import PRESETS
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, listing
+from gated_domains.data.groups import groups_among
 from gated_domains.data.splits import OFFICIAL, HoldOut
+from gated_domains.evaluation.metrics import metric_for
+from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.experiments.run_scores import TEST, VALIDATION, scorer_for
 from gated_domains.methods.method import Method
 from gated_domains.runs.recipe import MAPS, Recipe
+
+
+def resolve(recipe: Recipe, dataset: DomainDataset) -> Recipe:
+    """The recipe with every ``auto`` filled in from the data and the method; a body for other data is refused."""
+    if recipe.training.sampling == "auto":
+        training = recipe.training.model_copy(update={"sampling": recipe.method.kind.sampling})
+        recipe = recipe.replace(training=training)
+    official = recipe.hold_out == OFFICIAL
+    if recipe.selection == "auto":
+        recipe = recipe.replace(selection="official" if official else "source_validation")
+    if recipe.metric == "auto":
+        published = dataset.published if official else None
+        recipe = recipe.replace(metric=metric_for(dataset.task).name if published is None else published.metric)
+    if recipe.body == "auto":
+        return recipe.replace(body=default_body(dataset.inputs.kind))
+    takes = BODIES[default_body(dataset.inputs.kind)].takes
+    if BODIES[recipe.body].takes != takes:
+        able = listing(name for name, body in BODIES.items() if body.takes == takes)
+        raise DataError(
+            f"the body {recipe.body!r} takes {BODIES[recipe.body].takes}, and {dataset.name} is "
+            f"{dataset.inputs.describe()}; bodies for these data: {able}"
+        )
+    return recipe
 
 
 def refuse_settings(recipe: Recipe, dataset: DomainDataset, split: HoldOut) -> None:
@@ -82,3 +110,29 @@ def _refuse_selection(recipe: Recipe, split: HoldOut) -> None:
         )
     if recipe.hold_out != OFFICIAL and recipe.selection == "official":
         raise DataError(f"selection official goes by a published division; hold out {OFFICIAL!r}, or select otherwise")
+
+
+def check_scoring(recipe: Recipe, split: HoldOut, dataset: DomainDataset) -> None:
+    """Refuse, before anything is trained, what could not be scored after it."""
+    metric = metric_for(dataset.task, recipe.metric)
+    if recipe.calibrate and dataset.num_classes is None:
+        here = "labels are" if dataset.task == "labels" else "a number is"
+        raise DataError(f"there is nothing to calibrate where {here} predicted; leave calibrate out")
+    rule = SELECTION_RULES[recipe.selection]
+    if rule.oracle and not len(split.test):
+        raise DataError("the oracle selects by a held-out domain, and none is held out; name one, or select otherwise")
+    if recipe.selection == "worst_class" and dataset.num_classes is None:
+        here = "labels are" if dataset.task == "labels" else "a number is"
+        raise DataError(f"there is no worst class where {here} predicted; select by source_validation")
+    deciding = [("validation", VALIDATION, split.validation)]
+    deciding += [("held-out", TEST, split.test)] * rule.oracle
+    for what, part, rows in deciding:
+        if not scorer_for(recipe, split, dataset, part).has_score(rows):
+            of_groups = ", or those of each group that counts," * (split.key == OFFICIAL)
+            raise DataError(
+                f"the {len(rows):,} {what} rows{of_groups} share one target and have no {metric.label} to select by; "
+                "choose another metric"
+            )
+    for rows in (split.validation, split.test):
+        if recipe.score_by and len(rows):
+            groups_among(dataset, rows, recipe.score_by)

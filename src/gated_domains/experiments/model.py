@@ -22,18 +22,18 @@ from gated_domains.data.inputs import Rows
 from gated_domains.data.like import Schema
 from gated_domains.layer.tasks import MultiLabel, Task
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
+from gated_domains.runs.folder import MODEL_CARD, WEIGHTS
 from gated_domains.runs.json_files import read_json, write_json
 from gated_domains.settings import parsed
 from gated_domains.training.freezing import FrozenBody
 
 FORMAT = 1
-WEIGHTS, CARD = "model.safetensors", "model.json"
 _AGAIN = "delete the run's folder and train it again"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What is built: which method with which settings, on which body, for inputs and outputs of which form."""
+class ModelSpec:
+    """What a network is built from: method and settings, body, inputs and outputs."""
 
     method: str
     mode: str
@@ -51,6 +51,17 @@ class Shape:
     mean: float = 0.0
     scale: float = 1.0
     """Of the training targets, where a number is predicted."""
+
+    @classmethod
+    def read(cls, folder: Path) -> ModelSpec:
+        """What the model in a run folder was built from."""
+        return cls._parse(_card(folder / MODEL_CARD)["shape"])
+
+    @classmethod
+    def _parse(cls, stored: Mapping[str, Any]) -> ModelSpec:
+        numbers = {"mean": float(stored["mean"]), "scale": float(stored["scale"])}
+        lists = {"inputs": tuple(stored["inputs"]), "domains": tuple(stored["domains"])}
+        return cls(**{**stored, **lists, **numbers})
 
     def build(self, *, task: Task, body: Body | None = None, make: Callable[[], Body] | None = None) -> Method:
         """The method, untrained; on ``body`` where one is given, which stays as it is in fine-tuning.
@@ -78,7 +89,7 @@ class Model:
     """A trained method, and the schema (and with it the encoding) of data like those it was trained on."""
 
     method: Method
-    shape: Shape
+    spec: ModelSpec
     schema: Schema
     temperature: float = 1.0
     """That its probabilities are calibrated to; 1 where they are as trained."""
@@ -95,52 +106,49 @@ class Model:
             "format": FORMAT,
             "sha256": sha256(content).hexdigest(),
             "shape": {
-                **vars(self.shape),
-                "inputs": list(self.shape.inputs),
-                "domains": list(self.shape.domains),
-                "settings": dict(self.shape.settings),
-                "architecture": dict(self.shape.architecture),
+                **vars(self.spec),
+                "inputs": list(self.spec.inputs),
+                "domains": list(self.spec.domains),
+                "settings": dict(self.spec.settings),
+                "architecture": dict(self.spec.architecture),
             },
             "schema": self.schema.describe(),
             "temperature": self.temperature,
             "trained_on": dict(self.trained_on),
         }
-        write_json(folder / CARD, card)
+        write_json(folder / MODEL_CARD, card)
 
     @classmethod
     def load(cls, folder: Path) -> Model:
         """The model in a run folder."""
-        card = _card(folder / CARD)
+        card = _card(folder / MODEL_CARD)
         try:
-            fields = dict(card["shape"])
-            inputs, mean, scale = tuple(fields["inputs"]), float(fields["mean"]), float(fields["scale"])
-            domains = tuple(fields["domains"])
-            shape = Shape(**{**fields, "inputs": inputs, "domains": domains, "mean": mean, "scale": scale})
-            _check_known(shape, folder)
+            spec = ModelSpec._parse(card["shape"])
+            _check_known(spec, folder)
             schema = Schema.from_description(card["schema"])
             temperature = float(card["temperature"])
             outputs = len(schema.class_names or schema.label_names or ("number",))
-            if (tuple(schema.encoding.shape), outputs) != (inputs, shape.outputs):
+            if (tuple(schema.encoding.shape), outputs) != (spec.inputs, spec.outputs):
                 raise ValueError("its shape and its schema do not go together")
-            method = shape.build(task=_task_like(schema, mean, scale))
+            method = spec.build(task=_task_like(schema, spec.mean, spec.scale))
             trained_on = dict(card["trained_on"])
         except _UnknownPartError:
             raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"{folder / CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
+            raise DataError(f"{folder / MODEL_CARD} is damaged ({first_line(error)}); {_AGAIN}") from error
         load_weights(method, folder)
-        return cls(method=method.eval(), shape=shape, schema=schema, temperature=temperature, trained_on=trained_on)
+        return cls(method=method.eval(), spec=spec, schema=schema, temperature=temperature, trained_on=trained_on)
 
 
 class _UnknownPartError(DataError):
     """A run that is whole, and names a method or a body that nothing has registered."""
 
 
-def _check_known(shape: Shape, folder: Path) -> None:
+def _check_known(spec: ModelSpec, folder: Path) -> None:
     """Refuse a method or a body of a module that was not imported."""
     registries: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-        ("method", shape.method, METHODS),
-        ("body", shape.body, BODIES),
+        ("method", spec.method, METHODS),
+        ("body", spec.body, BODIES),
     )
     for what, name, known in registries:
         if name not in known:
@@ -159,11 +167,11 @@ def _task_like(schema: Schema, mean: float, scale: float) -> Task:
 
 def load_weights(method: nn.Module, folder: Path) -> None:
     """Put the weights of a run into a method of the same shape; refused where they changed since they were saved."""
-    path, card = folder / WEIGHTS, _card(folder / CARD)
+    path, card = folder / WEIGHTS, _card(folder / MODEL_CARD)
     try:
         content = path.read_bytes()
         if sha256(content).hexdigest() != card.get("sha256"):
-            raise ValueError(f"its SHA-256 is not the one in {CARD}")
+            raise ValueError(f"its SHA-256 is not the one in {MODEL_CARD}")
         method.load_state_dict(tensors_of_bytes(content))
     except FileNotFoundError as error:
         raise DataError(f"{path} is not there; {_AGAIN}") from error
@@ -175,7 +183,7 @@ def load_weights(method: nn.Module, folder: Path) -> None:
 
 def digest_of_weights(folder: Path) -> str:
     """The SHA-256 of a run's weights, as its card has it."""
-    return str(_card(folder / CARD).get("sha256"))
+    return str(_card(folder / MODEL_CARD).get("sha256"))
 
 
 def class_weights(dataset: DomainDataset, rows: Rows) -> Tensor:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gated_domains.backbones.bodies import BODIES, default_body
+from gated_domains.backbones.bodies import BODIES
 from gated_domains.common.names import PRESETS, nearest
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.loading import DATASETS
-from gated_domains.data.splits import OFFICIAL
-from gated_domains.evaluation.scores import metric_for, metric_named
+from gated_domains.evaluation.scores import metric_named
 from gated_domains.methods import METHODS
 from gated_domains.runs.recipe import _TRAINING, MAPS, DataSettings, MethodChoice, Recipe, RunConfig, split_brackets
 from gated_domains.settings import from_yaml, parsed, plain
@@ -76,7 +75,7 @@ def parse_recipe(fields: Mapping[str, Any], *, where: str) -> Recipe:
         raise DataError(f"{where}: method must name one, as in `method: {{name: gdu}}`; {got}")
     chosen = choose_method(method["name"], {k: v for k, v in method.items() if k != "name"}, where=where)
     config = parsed(RunConfig, given, where)
-    checked_body(config.body, where=where)
+    check_body(config.body, where=where)
     fields = {name: getattr(config, name) for name in RunConfig.model_fields}
     return Recipe(**{**fields, "training": chosen.trained(config.training)}, method=chosen)
 
@@ -91,7 +90,7 @@ def validate_config(
     return config
 
 
-def checked_body(name: str, *, where: str = "--body") -> str:
+def check_body(name: str, *, where: str = "--body") -> str:
     """The name of a body, or ``auto``; others are refused with the nearest known one."""
     if name != "auto" and name not in BODIES:
         raise DataError(f"{where}: there is no body {name!r}{did_you_mean(name, BODIES)}")
@@ -119,35 +118,6 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         if given is not None and (path.parent / given).exists():
             recipe = recipe.replace(**{name: str(path.parent / given)})
     return recipe
-
-
-def resolved(recipe: Recipe, dataset: DomainDataset) -> Recipe:
-    """The recipe with every ``auto`` filled in from the data and the method; a body for other data is refused."""
-    if recipe.training.sampling == "auto":
-        training = recipe.training.model_copy(update={"sampling": recipe.method.kind.sampling})
-        recipe = recipe.replace(training=training)
-    official = recipe.hold_out == OFFICIAL
-    if recipe.selection == "auto":
-        recipe = recipe.replace(selection="official" if official else "source_validation")
-    if recipe.metric == "auto":
-        published = dataset.published if official else None
-        recipe = recipe.replace(metric=metric_for(dataset.task).name if published is None else published.metric)
-    if recipe.body == "auto":
-        return recipe.replace(body=default_body(dataset.inputs.kind))
-    takes = BODIES[default_body(dataset.inputs.kind)].takes
-    if BODIES[recipe.body].takes != takes:
-        able = listing(name for name, body in BODIES.items() if body.takes == takes)
-        raise DataError(
-            f"the body {recipe.body!r} takes {BODIES[recipe.body].takes}, and {dataset.name} is "
-            f"{dataset.inputs.describe()}; bodies for these data: {able}"
-        )
-    return recipe
-
-
-def mixes_vectors(recipe: Recipe, dataset: DomainDataset) -> bool:
-    """Whether styles of vectors are mixed, which goes by their domains: of inputs, or of a frozen body's features."""
-    vectors = dataset.inputs.kind not in MAPS or recipe.method.mode == "fine_tune"
-    return vectors and recipe.training.mixstyle is not None
 
 
 def default_training(dataset: DomainDataset, changes: Mapping[str, Any]) -> TrainingSettings:

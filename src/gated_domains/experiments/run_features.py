@@ -22,7 +22,7 @@ from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods.gdu import GDU
-from gated_domains.runs.folder import RunFolder, open_run
+from gated_domains.runs.folder import RECIPE, RunFolder, open_run_folder
 from gated_domains.runs.provenance import split_hash
 from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
@@ -75,8 +75,8 @@ def features_of_run(
     >>> found = features_of_run("runs/heart/4f2a")  # doctest: +SKIP
     >>> suggest_settings(found.values).num_bases  # doctest: +SKIP
     """
-    folder = open_run(run)
-    model, recipe = Model.load(folder.path), read_recipe(folder.path / "recipe.yaml")
+    folder = open_run_folder(run)
+    model, recipe = Model.load(folder.path), read_recipe(folder.path / RECIPE)
     rows: DomainDataset | NewData
     if data is None:
         rows = _training_rows(folder, model, recipe, data_dir)
@@ -121,12 +121,12 @@ def runner_of(
     cure: str = "name the data it was trained on (--data), or train it again",
 ) -> Runner:
     """Makes runs of the same data beside this one, from ``what`` where they have moved; other data are refused."""
-    recipe = read_recipe(folder.path / "recipe.yaml")
+    recipe = read_recipe(folder.path / RECIPE)
     source = recipe.data if what is None else recipe.data.model_copy(update={"what": os.fspath(what)})
     dataset = load_data(source.what, source.reading, data_dir=data_dir, seed=source.seed)
     runner = Runner(dataset, folder.path.parent, hardware=hardware)
-    found = {"fingerprint": runner.fingerprint, "split": split_hash(runner.split(recipe))}
-    answers = runner.decided(recipe).answers
+    found = {"fingerprint": runner.data.fingerprint, "split": split_hash(runner.planner.split(recipe))}
+    answers = runner.planner.view(recipe).answers
     unlike = answers != model.schema.class_names or dataset.inputs.kind != model.schema.encoding.kind
     if unlike or any(model.trained_on.get(name, value) != value for name, value in found.items()):
         raise DataError(f"{folder.path} was trained on other rows than {dataset.name} has now; {cure}")
@@ -141,5 +141,5 @@ def _training_rows(
     except (DataError, OSError) as error:
         reason = explain(error) if isinstance(error, OSError) else str(error)
         raise DataError(f"{reason}; or name the file of rows to look at instead of its training rows") from error
-    dataset, split = runner.known(recipe)
+    dataset, split = runner.planner.known_classes(recipe)
     return replace(dataset, published=None).take(split.train)  # training rows alone have no published division

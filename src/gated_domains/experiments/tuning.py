@@ -10,14 +10,13 @@ from typing import Any
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.experiments.proposals import TUNERS, Proposal, Proposals, searched
 from gated_domains.experiments.runner import Runner
-from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.folder import TUNING, RunFolder
 from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed, plain
 from gated_domains.training.trouble import NotFiniteError
 
-TUNING = "tuning.json"
 TRIAL_SEED = 0
 _FORMAT = 1
 _MOST_NAMED = 6  # hold-outs whose settings stand under a table
@@ -87,7 +86,7 @@ class Tuning:
         """A recipe that was asked for, of whatever seed, with the settings chosen for its method and hold-out."""
         return with_settings(recipe, self.searches[_key(recipe)].settings)
 
-    def told(self, recipe: Recipe, result: RunResult) -> RunResult:
+    def label_result(self, recipe: Recipe, result: RunResult) -> RunResult:
         """The result of a settled recipe as it stands in a table: by the name of what was asked for, with notes."""
         search = self.searches[_key(recipe)]
         if len(search.trials) == 1:
@@ -162,7 +161,7 @@ def tune(
     return Tuning(tuner=tuner, count=count, seed=seed, searches=dict(zip(asked, ended, strict=True)))
 
 
-def outlasting(runner: Runner, run: Callable[[Sequence[Recipe]], object]) -> RunAll:
+def run_despite_failures(runner: Runner, run: Callable[[Sequence[Recipe]], object]) -> RunAll:
     """Runs as ``run`` makes them; one whose loss becomes no number stays undone, now and next time."""
 
     def run_all(recipes: Sequence[Recipe]) -> list[RunFolder]:
@@ -182,10 +181,8 @@ def outlasting(runner: Runner, run: Callable[[Sequence[Recipe]], object]) -> Run
 
 def _broken(runner: Runner, recipe: Recipe) -> bool:
     """Whether this run, or one that it needs, has broken off."""
-    run = runner.find(recipe)
-    if run is not None and (run.done or run.broken):
-        return not run.done
-    return any(_broken(runner, needed) for needed in runner.needs(recipe))
+    plan = runner.planner.plan([recipe], check=False)
+    return plan.failed(plan.asked[0], runner.root)
 
 
 class _Open:
@@ -226,7 +223,7 @@ def _run_once(recipes: Sequence[Recipe], run_all: RunAll) -> dict[str, RunFolder
 
 
 def _score(run: RunFolder) -> float | None:
-    return run.result()["selection_score"] if run.done else None
+    return run.result().selection_score if run.done else None
 
 
 def _identity(recipe: Recipe) -> str:

@@ -21,7 +21,7 @@ from gated_domains.export.parity import SIZES, Run, check_parity
 from gated_domains.export.real_rows import rows_like, rows_of_training
 from gated_domains.export.subject import Gates, Subject, subject_of_estimator, subject_of_model
 from gated_domains.export.torch_file import run_program, write_program
-from gated_domains.runs.folder import RUN, open_run
+from gated_domains.runs.folder import RUN, open_run_folder
 
 To = Literal["onnx", "torch"]
 SUFFIXES: dict[To, str] = {"onnx": ".onnx", "torch": ".pt2"}
@@ -106,7 +106,7 @@ def subject_of(source: Any, *, gates: Gates | None) -> Subject:
             raise DataError(f"{folder} is a file; give the folder of a run, or that of estimator.save(folder)")
         if (folder / CARD).is_file() and not (folder / RUN).is_file():
             return subject_of_estimator(load_estimator(folder), gates=gates)
-        run = open_run(folder)
+        run = open_run_folder(folder)
         return subject_of_model(Model.load(run.path), gates=gates, folder=run.path)
     if hasattr(source, "network_"):
         return subject_of_estimator(source, gates=gates)

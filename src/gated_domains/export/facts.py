@@ -12,7 +12,7 @@ from gated_domains.evaluation.metrics import METRICS, Metric
 from gated_domains.evaluation.statistics import Spread, spread
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.runs.json_files import canonical
-from gated_domains.runs.provenance import SEEN, Seen
+from gated_domains.runs.provenance import SEEN, Provenance
 from gated_domains.runs.result import RESULT_FILE, RunResult, read_result
 
 _TURNED = ("hold_out", "seed")  # what may differ between runs that are one recipe turned over domains and seeds
@@ -84,5 +84,5 @@ def _unturned(about: Mapping[str, Any]) -> str:
 def _rows_seen(folder: Path, data: Mapping[str, Any]) -> int | None:
     if not (folder / SEEN).is_file():
         return None
-    rows = Seen.read(folder).rows.get(str(data.get("fingerprint")))
+    rows = Provenance.read(folder).rows.get(str(data.get("fingerprint")))
     return None if rows is None else len(rows)

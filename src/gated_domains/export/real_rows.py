@@ -16,6 +16,7 @@ from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.export.examples import Arrays
 from gated_domains.export.feeds import feeding
 from gated_domains.export.subject import Subject
+from gated_domains.runs.folder import RECIPE
 
 # Rows that are compared, more of vectors, which cost a body little; and the largest file that is read unasked.
 _ROWS, _VECTORS, _SMALL = 256, 1_024, 1 << 26
@@ -31,7 +32,7 @@ def rows_of_training(subject: Subject) -> Arrays | None:
     if subject.folder is None:
         return None
     try:
-        data = read_recipe(subject.folder / "recipe.yaml").data
+        data = read_recipe(subject.folder / RECIPE).data
         if not _at_hand(data.what):
             return None
         return _some(subject, read_like(data.what, subject.schema, targets=False, seed=data.seed))

@@ -86,7 +86,7 @@ class Subject:
 
 def subject_of_model(model: Model, *, gates: Gates | None, folder: Path | None = None) -> Subject:
     """A trained model to be exported, its gates as it was trained unless others are asked for."""
-    network, kind = model.method, METHODS[model.shape.method]
+    network, kind = model.method, METHODS[model.spec.method]
     gates = gates or ("batch" if getattr(network, "test_gates", "sample") == "batch" else "sample")
     if network.batchwise and not isinstance(network, GDU):
         raise DataError(
@@ -101,9 +101,9 @@ def subject_of_model(model: Model, *, gates: Gates | None, folder: Path | None =
         what=kind.what,
         gates=gates,
         temperature=model.temperature,
-        scale=model.shape.scale if model.schema.class_names is None and model.schema.label_names is None else None,
-        settings=dict(model.shape.settings),
-        body=model.shape.body,
+        scale=model.spec.scale if model.schema.class_names is None and model.schema.label_names is None else None,
+        settings=dict(model.spec.settings),
+        body=model.spec.body,
         trained_on=dict(model.trained_on),
         folder=folder,
     )

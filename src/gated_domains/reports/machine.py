@@ -143,7 +143,7 @@ def _method(row: MethodNumbers) -> dict[str, Any]:
         "difference": None if row.against is None else row.against.as_json(),
         "best": row.best,
         **_cost(row),
-        "runs": [run.as_json() for run in row.runs],
+        "runs": [run.to_json() for run in row.runs],
     }
 
 

@@ -14,7 +14,7 @@ from gated_domains.reports.charts import Chart
 from gated_domains.reports.figures import site_shift as figures
 from gated_domains.reports.page.chapters import Section, Words
 from gated_domains.reports.page.rendering import chapter_of, render
-from gated_domains.reports.shift_words import percent, whose
+from gated_domains.reports.shift_words import percent, sentences, whose
 from gated_domains.runs.site_shift import SiteShift
 
 _SECTIONS = {
@@ -44,7 +44,7 @@ def write_shift_page(shift: SiteShift, path: str | os.PathLike[str]) -> Path:
 
 def shift_html(shift: SiteShift) -> str:
     """The page of a new site."""
-    answer, *rest = shift.sentences()
+    answer, *rest = sentences(shift)
     title = f"{shift.data} beside the sources of training"
     chapter = chapter_of(
         "c1",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.evaluation.metrics import metric_named
 from gated_domains.reports import machine as for_machines
 from gated_domains.reports import words
@@ -15,7 +20,11 @@ from gated_domains.reports.markdown import as_markdown
 from gated_domains.reports.numbers import Numbers, summarise
 from gated_domains.reports.terminal import TerminalTable
 from gated_domains.reports.verdict import headline, verdict
+from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
+
+_WIDTH = 100
+Say = Callable[[str], None]
 
 
 class Comparison:
@@ -36,7 +45,14 @@ class Comparison:
         metric: str | None = None,
         margin: float | None = None,
         machine: str | None = None,
+        runs: RunCollection | None = None,
+        add_insights: Callable[[Say], Sequence[str]] | None = None,
+        folder: Path | None = None,
+        tracked: Sequence[str] = (),
+        failure: BaseException | None = None,
     ) -> None:
+        self.runs, self.folder, self.tracked, self.failure = runs, folder, tuple(tracked), failure
+        self._add_insights, self._margin = add_insights, margin
         if metric is not None:
             results = [result.under(metric_named(metric)) for result in results]
         self.numbers: Numbers = summarise(results, baseline, margin=margin)
@@ -48,6 +64,51 @@ class Comparison:
     def title(self) -> str:
         oracle = ", selected by ORACLE" * self.numbers.oracle
         return f"{self.numbers.data}: {self.numbers.metric.label} on held-out domains{oracle}"
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=_WIDTH, color_system=None).print(self.rich())
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        console = Console(file=io.StringIO(), width=_WIDTH, record=True)
+        console.print(self.rich())
+        return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.3">{code}</pre>')
+
+    def table(self, form: str = "markdown") -> str:
+        """The table as text: ``markdown``, ``latex``, ``csv`` or ``json``."""
+        forms = {"markdown": self.markdown, "latex": self.latex, "csv": self.csv, "json": self.json}
+        if form not in forms:
+            raise DataError(f"there is no table form {form!r}{did_you_mean(form, forms)}")
+        return forms[form]()
+
+    def to_frame(self) -> Any:
+        """The table as a pandas data frame: a row per method, unrounded."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise DataError("pandas is not installed; pip install pandas, or use table('csv')") from error
+        return pandas.read_csv(io.StringIO(self.csv()))
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """By label, how each method compares with the baseline on a new domain: better, worse, practically equal,
+        undecided, or "no verdict" where too few domains are held out."""
+        compared = [(row.label, row.against) for row in self.numbers.rows if row.against is not None]
+        return {label: against.verdict or "no verdict" for label, against in compared}
+
+    def save_report(self, path: str | os.PathLike[str], *, say: Say = lambda line: None) -> list[Path]:
+        """Write the page of the runs, with every figure and table in a folder beside it; all paths, the page first.
+
+        Gated runs are examined first, which takes some seconds each; ``say`` is told what is being done.
+        """
+        if self.runs is None:
+            raise DataError("this comparison was made of results alone, without the folders of their runs")
+        from gated_domains.reports.page import write_page
+
+        self.insight_notes = tuple(self._add_insights(say)) if self._add_insights is not None else ()
+        baseline = "erm" if self.numbers.baseline is None else self.numbers.baseline.method
+        return write_page(self.runs, path, baseline=baseline, margin=self._margin, machine=self.machine, say=say)
 
     def headline(self) -> str:
         """The answer in a sentence or two."""

@@ -38,6 +38,11 @@ def machine(device: str = "cpu") -> str:
     return machine_of({"gpu": _gpu(device), "cores": _cores(), "cpu": _cpu(), "torch": _version("torch")})
 
 
+def first_process() -> bool:
+    """Whether this is the first of several processes, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def machine_of(kept: Mapping[str, Any]) -> str:
     """The same of the machine that a run was made on, from what its folder keeps of it."""
     cores = f"{kept['cores']} CPU core{'' if kept['cores'] == 1 else 's'} ({kept['cpu']})"

@@ -7,8 +7,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.files import expanded, written_whole
 from gated_domains.data.npz import read_arrays
 from gated_domains.runs.json_files import canonical, jsonable, parsed_json, read_json, run_hash, write_json
-from gated_domains.runs.result import FORMAT
+from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.result import FORMAT, RunResult
 from gated_domains.runs.result import RESULT_FILE as RESULT
+from gated_domains.settings import to_yaml
 from gated_domains.utils.locks import folder_lock
 
-RUN = "run.json"
-METRICS = "metrics.jsonl"
-PREDICTIONS = "predictions.npz"
-BROKEN = "broken.json"
-ENVIRONMENT = "environment.json"
+RUN, RECIPE, ENVIRONMENT = "run.json", "recipe.yaml", "environment.json"
+METRICS, PREDICTIONS, BROKEN, MEMBERS = "metrics.jsonl", "predictions.npz", "broken.json", "members.json"
+WEIGHTS, MODEL_CARD = "model.safetensors", "model.json"
+TUNING = "tuning.json"
+"""Beside the runs of a comparison: the trials of a search."""
 
 _DRAFT = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what ``written_whole`` leaves behind when it is killed
 
@@ -35,7 +38,7 @@ _DRAFT = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what ``written_whole`` 
 class RunFolder:
     """What is known of a run: its recipe first, metrics and checkpoints on the way, its result last.
 
-    ``open`` makes or finds the folder of a recipe, ``open_run`` the one that a person names.
+    ``open`` makes or finds the folder of a recipe, ``open_run_folder`` the one that a person names.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -46,7 +49,7 @@ class RunFolder:
         """The folder of this recipe on these data, made when there is none. ``data`` tells them apart by content."""
         run = cls.find(root, recipe, data=data)
         if run is None:
-            run = cls(Path(root) / _name(recipe, data))
+            run = cls(Path(root) / run_name(recipe, data))
             run._refuse_strangers()
             about = {"format": FORMAT, "run": run.name, "recipe": dict(recipe), "data": dict(data)}
             write_json(run.path / RUN, about)
@@ -59,7 +62,7 @@ class RunFolder:
         cls, root: str | os.PathLike[str], recipe: Mapping[str, Any], *, data: Mapping[str, Any]
     ) -> RunFolder | None:
         """The folder of this recipe on these data where there is one; one that holds something else is refused."""
-        run = cls(Path(root) / _name(recipe, data))
+        run = cls(Path(root) / run_name(recipe, data))
         if not (run.path / RUN).exists():
             return None
         about = run.about()
@@ -163,22 +166,36 @@ class RunFolder:
         except DataError as error:
             raise DataError(f"{error}; {self._again()}") from error
 
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def write_about(self, recipe: Recipe, environment: Mapping[str, Any]) -> None:
+        """Write what is made here and where, before it is made."""
+        self.write_json(ENVIRONMENT, environment)
+        with written_whole(self.path / RECIPE) as draft:
+            draft.write_text(to_yaml(recipe.relative_to(self.path).plain()), encoding="utf-8")
+
+    def write_failure(self, why: str) -> None:
+        """Note why the training broke off."""
+        self.write_json(BROKEN, {"why": why})
+
+    def write_members(self, members: Sequence[RunFolder]) -> None:
+        """Note the runs that this one combines."""
+        self.write_json(MEMBERS, {"members": [run.name for run in members]})
+
+    def finish(self, result: RunResult) -> None:
         """Write the result, which makes the run done, then remove the checkpoints."""
-        self.write_json(RESULT, {"format": FORMAT, "run": self.name, **result})
+        self.write_json(RESULT, replace(result, run=self.name).to_json())
         self._remove_checkpoints()
 
     @property
     def done(self) -> bool:
         """Whether the result is there and can be read."""
         try:
-            return (self.path / RESULT).exists() and bool(self.result())
+            return (self.path / RESULT).exists() and bool(self._read(RESULT))
         except DataError:
             return False
 
     @property
     def broken(self) -> bool:
-        """Whether its loss became no number. The same recipe may be run again, and will most likely break again."""
+        """Whether its loss became NaN or infinite. Running it again most likely fails again."""
         return (self.path / BROKEN).exists() and not self.done
 
     @property
@@ -187,11 +204,11 @@ class RunFolder:
         noted = (self.path / BROKEN).exists() and read_json(self.path / BROKEN, cure=self._again())
         return str(noted.get("why", "")) if isinstance(noted, dict) else "a training that it needs broke off"
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> RunResult:
         """The result of a run that is done."""
         if not (self.path / RESULT).exists():
             raise DataError(f"{self.path} is not finished: {self._progress()}; start the same command to go on")
-        return self._read(RESULT)
+        return RunResult.from_json(self._read(RESULT), self.path / RESULT)
 
     def environment(self) -> dict[str, Any] | None:
         """Where it was made; None where the folder does not tell."""
@@ -242,7 +259,7 @@ def all_runs(root: str | os.PathLike[str]) -> list[RunFolder]:
     return [RunFolder(path) for path in sorted(root.iterdir()) if (path / RUN).is_file()]
 
 
-def open_run(path: str | os.PathLike[str], *, finished: bool = True) -> RunFolder:
+def open_run_folder(path: str | os.PathLike[str], *, finished: bool = True) -> RunFolder:
     """The run that a person names: by its folder, or by the first letters of it."""
     run = RunFolder(_named(expanded(path)))
     run.about()
@@ -273,9 +290,17 @@ def _named(path: Path) -> Path:
     return path.parent / begun[0]
 
 
-def _name(recipe: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+def run_name(recipe: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """The name of a run folder: a hash of the recipe and of what distinguishes the data."""
     return run_hash({"recipe": dict(recipe), "data": dict(data)})
 
 
 def _cure(path: Path) -> str:
     return f"choose another --out, or delete {path}"
+
+
+def refuse_file(root: Path) -> None:
+    """Refuse a file where a folder is to be made, before anything is computed."""
+    existing = next((path for path in (root, *root.parents) if path.exists()), None)
+    if existing is not None and not existing.is_dir():
+        raise DataError(f"{existing} is a file, and runs go into a folder; choose another --out")

@@ -22,7 +22,7 @@ _BY_CHANCE = 0.5  # of the rows of a table, that may agree with others in all th
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Seen:
+class Provenance:
     """The rows that trained or selected a model, and the samples in them, by the fingerprint of the data they are of.
 
     There are several data where it started from a model of others. ``samples`` are digests, which tell the same sample
@@ -40,7 +40,7 @@ class Seen:
             np.savez_compressed(file, allow_pickle=False, **kept)
 
     @classmethod
-    def read(cls, folder: Path) -> Seen:
+    def read(cls, folder: Path) -> Provenance:
         """What a model in a run folder has seen; one that does not say so is refused."""
         path = folder / SEEN
         if not path.is_file():
@@ -70,9 +70,9 @@ def seen_by(
     fingerprint: str,
     digests: NDArray[np.uint64],
     *,
-    before: Seen | None = None,
+    before: Provenance | None = None,
     oracle: bool = False,
-) -> Seen:
+) -> Provenance:
     """What a training on this split sees, with what the backbone it starts from has seen ``before``.
 
     The ``oracle`` selects by the rows held out, and has seen them too.
@@ -80,10 +80,10 @@ def seen_by(
     rows = split.seen
     if oracle:
         rows = np.union1d(rows, split.test)
-    earlier = before or Seen(rows={}, samples={})
+    earlier = before or Provenance(rows={}, samples={})
     if fingerprint in earlier.rows:
         rows = np.union1d(rows, earlier.rows[fingerprint])
-    return Seen(
+    return Provenance(
         rows={**earlier.rows, fingerprint: rows}, samples={**earlier.samples, fingerprint: np.unique(digests[rows])}
     )
 
@@ -96,7 +96,7 @@ def split_hash(split: HoldOut) -> str:
 
 def refuse_leak(
     backbone: Path,
-    seen: Seen,
+    seen: Provenance,
     *,
     dataset: DomainDataset,
     fingerprint: str,

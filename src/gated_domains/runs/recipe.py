@@ -192,7 +192,7 @@ class Recipe(RunConfig):
 
     def with_method(self, method: MethodChoice) -> Recipe:
         """The same recipe with another method, trained as that asks for."""
-        return self.but(method=method, training=method.trained(self.training))
+        return self.replace(method=method, training=method.trained(self.training))
 
     def relative_to(self, folder: Path) -> Recipe:
         """The recipe with paths relative to a folder, as it is written there and read by ``read_recipe``."""
@@ -206,11 +206,17 @@ class Recipe(RunConfig):
             given = getattr(self, name)
             if given is not None and Path(given).exists():
                 changes[name] = os.path.relpath(Path(given).resolve(), folder.resolve())
-        return self.but(**changes)
+        return self.replace(**changes)
 
     def replace(self, **changes: Any) -> Recipe:
         """The same recipe with some fields changed."""
         return self.model_copy(update=changes)
+
+
+def mixes_vectors(recipe: Recipe, kind: str) -> bool:
+    """Whether styles of vectors are mixed, between domains: of inputs of this kind, or of a frozen body's features."""
+    vectors = kind not in MAPS or recipe.method.mode == "fine_tune"
+    return vectors and recipe.training.mixstyle is not None
 
 
 def split_brackets(written: str, where: str = "") -> tuple[str, dict[str, Any]]:

@@ -273,12 +273,6 @@ class SiteShift:
         known = [source.to_others for source in self.sources if source.to_others is not None]
         return (min(known), max(known)) if known else None
 
-    def sentences(self) -> list[str]:
-        """The answer first."""
-        from gated_domains.reports.shift_words import sentences
-
-        return sentences(self)
-
     def as_json(self) -> dict[str, Any]:
         """Plain values; ``from_json`` reads them."""
         return {"format": FORMAT, **asdict(self)}

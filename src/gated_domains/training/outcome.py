@@ -41,10 +41,35 @@ class Outcome:
     epochs: int
     stopped: str
     seconds: float
-    validation: DomainScores
+    validation: DomainScores | None
+    """None until the predictions of what is kept are scored."""
     selection_score: float | None = None
     """The number of the weights that are kept under the selection rule; the higher, the better."""
     averaged: tuple[int, int] | None = None
     """The first and the last step whose weights were averaged, from 0; None where those of one were kept."""
     notes: tuple[str, ...] = ()
     """What whoever reads the result should know of the training."""
+
+
+@runtime_checkable
+class RunWatcher(Watcher, Protocol):
+    """Who is told which run begins and ends, and how far it is."""
+
+    def run_began(self, recipe: Any, folder: Any, *, epochs: int) -> None: ...
+    def run_ended(self, recipe: Any, folder: Any, result: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class GridWatcher(RunWatcher, Protocol):
+    """Who is told of several trainings at a time; ``worker``, counted from 0, says whose."""
+
+    def run_began(self, recipe: Any, folder: Any, *, epochs: int, worker: int = 0) -> None: ...
+    def stepped(self, step: int, steps: int, *, worker: int = 0) -> None: ...
+    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None: ...
+    def run_ended(
+        self, recipe: Any, folder: Any, result: dict[str, Any], *, worker: int = 0, seconds: float | None = None
+    ) -> None: ...
+
+    def run_found(self, recipe: Any, folder: Any) -> None: ...
+    def run_lost(self, recipe: Any, why: str, *, worker: int = 0) -> None: ...
+    def waiting(self, busy: Any) -> None: ...

@@ -25,7 +25,7 @@ class Original:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class RunCollection:
     """Originals by domain, and a line for each thing that was passed over: archives that cannot be read, pickles."""
 
     originals: Mapping[str, Original]
@@ -33,7 +33,7 @@ class Gathered:
 
 
 @contextmanager
-def gathered(source: Path, domains: tuple[str, ...], *, scratch_parent: Path) -> Iterator[Gathered]:
+def gathered(source: Path, domains: tuple[str, ...], *, scratch_parent: Path) -> Iterator[RunCollection]:
     """The originals of these domains under ``source``, a folder or an archive.
 
     Archives are looked into for the domains whose files do not lie there unpacked. Whatever is taken out of them is
@@ -65,7 +65,7 @@ def gathered(source: Path, domains: tuple[str, ...], *, scratch_parent: Path) ->
             if (files := found.files_of(domain)) is not None:
                 recipe, paths = files
                 originals[domain] = Original(recipe, paths, tuple(_shown(path, source, unpacked) for path in paths))
-        yield Gathered(originals, tuple(passed_over))
+        yield RunCollection(originals, tuple(passed_over))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -49,7 +49,7 @@ def tags_of(run: RunFolder) -> dict[str, str]:
 def title_of(run: RunFolder) -> str:
     """``GDU, north held out, seed 0``; before a run is done, its method by name."""
     tags = tags_of(run)
-    label = str(run.result()["label"]) if run.done else tags["method"]
+    label = str(run.result().label) if run.done else tags["method"]
     held_out = "all domains" if tags["hold_out"] == "none" else f"{tags['hold_out']} held out"
     return f"{label}, {held_out}, seed {tags['seed']}"
 
@@ -78,7 +78,7 @@ def _scalars(record: Mapping[str, Any]) -> dict[str, float]:
 
 def finals_of(run: RunFolder) -> dict[str, float]:
     """The scores of what was held out, all together and by domain, and what the run cost."""
-    result = run.result()
+    result = run.result().to_json()
     test = result.get("test") or {}
     found = {
         "held_out/overall": test.get("overall"),

@@ -11,13 +11,12 @@ from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 from gated_domains.data.errors import DataError, did_you_mean, first_line, listing
-from gated_domains.experiments.executors.executor import GridWatcher
-from gated_domains.experiments.runner import Runner
+from gated_domains.experiments.planner import Plan
 from gated_domains.experiments.tracking.to_mlflow import MlflowTracker, import_mlflow
 from gated_domains.experiments.tracking.to_tensorboard import TensorBoardTracker
 from gated_domains.experiments.tracking.watching import TrackedWatcher
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.recipe import Recipe
+from gated_domains.training.outcome import GridWatcher
 
 
 @runtime_checkable
@@ -117,28 +116,10 @@ class Tracking:
 
 
 @contextmanager
-def tracked(
-    tracking: Tracking | None, runner: Runner, recipes: Sequence[Recipe], watcher: GridWatcher
-) -> Iterator[GridWatcher]:
-    """While runs are made: a watcher through which they are tracked; at the end, also those that were found done."""
+def tracked(tracking: Tracking | None, plan: Plan, root: Path, watcher: GridWatcher) -> Iterator[GridWatcher]:
+    """While a plan is made in a folder: a watcher that tracks its runs; in the end, also those that were found done."""
     if not tracking:
         yield watcher
         return
     yield TrackedWatcher(tracking, watcher)
-    tracking.catch_up(_with_needed(runner, recipes))
-
-
-def _with_needed(runner: Runner, recipes: Sequence[Recipe]) -> list[RunFolder]:
-    """The folders of these recipes after those of the runs that they need, each once."""
-    found: dict[str, RunFolder] = {}
-
-    def add(recipe: Recipe) -> None:
-        for needed in runner.needs(recipe):
-            add(needed)
-        run = runner.find(recipe)
-        if run is not None:
-            found.setdefault(run.name, run)
-
-    for recipe in recipes:
-        add(recipe)
-    return list(found.values())
+    tracking.catch_up(run.folder(root) for run in plan.runs.values())

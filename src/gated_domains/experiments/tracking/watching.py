@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from gated_domains.experiments.executors.executor import GridWatcher
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
+from gated_domains.training.outcome import GridWatcher
 from gated_domains.utils.locks import BusyError
 
 

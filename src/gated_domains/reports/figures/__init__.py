@@ -16,12 +16,12 @@ from gated_domains.reports.figures import (
     scores,
     worst_mean,
 )
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import Numbers
+from gated_domains.runs.collection import RunCollection
 
 __all__ = ["FIGURES", "Figure", "comparison_charts"]
 
-Figure = Callable[[Numbers, Gathered, Palette], Chart | None]
+Figure = Callable[[Numbers, RunCollection, Palette], Chart | None]
 """From numbers and run folders to a chart; None where they do not allow it."""
 
 FIGURES: dict[str, Figure] = {
@@ -36,7 +36,7 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-def comparison_charts(numbers: Numbers, gathered: Gathered, palette: Palette) -> dict[str, Chart]:
+def comparison_charts(numbers: Numbers, gathered: RunCollection, palette: Palette) -> dict[str, Chart]:
     """All that the runs allow, by name."""
     made = {name: figure(numbers, gathered, palette) for name, figure in FIGURES.items()}
     return {name: chart for name, chart in made.items() if chart is not None}

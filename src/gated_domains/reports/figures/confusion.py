@@ -12,15 +12,15 @@ from gated_domains.reports.charts.chart import Axis, Chart, Heat, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.predicted import Predicted, all_predictions
 from gated_domains.reports.figures.runs import as_gathered
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 
 _MOST_CLASSES = 20
 _MOST_SEEDS = 10
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """The best method, beside it the baseline (or the next best), over seeds; None where no classes are predicted."""
     best = _best(numbers.rows, numbers.metric)
     if numbers.metric.of != "classes" or best is None:
@@ -69,7 +69,7 @@ def _best(rows: Sequence[MethodNumbers], metric: Metric) -> MethodNumbers | None
     return max(rows, key=lambda row: metric.as_gain(mean(row)), default=None)
 
 
-def _runs(gathered: Gathered, row: MethodNumbers, hold_out: str) -> list[RunResult]:
+def _runs(gathered: RunCollection, row: MethodNumbers, hold_out: str) -> list[RunResult]:
     return as_gathered(gathered, [run for run in row.runs if run.hold_out == hold_out])[:_MOST_SEEDS]
 
 

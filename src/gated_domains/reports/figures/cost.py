@@ -10,14 +10,14 @@ from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.dots import axis_label
 from gated_domains.reports.figures.runs import count_runs, counted, drawn, drawn_methods, headed, methods_said
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.runs.collection import RunCollection
 
 _WIDE = 20.0  # times as much, past which an axis counts in powers
 _MIB = 2**20
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """A dot a method, its interval one standard deviation over seeds; None where no method has all hold-outs."""
     rows = [row for row in numbers.rows if row.mean is not None]
     if not rows:

@@ -19,8 +19,8 @@ from gated_domains.reports.figures.runs import (
     number,
     some_runs,
 )
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import Numbers
+from gated_domains.runs.collection import RunCollection
 
 Curve = dict[int, float]
 """By epoch, counted from 1."""
@@ -29,7 +29,7 @@ _MOST_PANELS = 9
 _TASK = "task"
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """A panel a quantity: the mean over runs, in a band of one standard deviation."""
     read = some_runs(numbers, gathered, _MOST_READ)
     found = {

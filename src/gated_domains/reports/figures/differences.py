@@ -12,15 +12,15 @@ from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.columns import interval_text
 from gated_domains.reports.figures.dodging import band_height, offset
 from gated_domains.reports.figures.runs import MOST_CELLS, counted, drawn, drawn_methods, headed, methods_said
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.runs.collection import RunCollection
 
 _MOST = 40
 _NEW = "on a new domain"
 _MEAN = "all held-out domains"
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """The first line is the mean over domains with its interval, the others the mean over seeds on one hold-out."""
     base, metric = numbers.baseline, numbers.metric
     paired = [row for row in numbers.rows if row.against is not None]

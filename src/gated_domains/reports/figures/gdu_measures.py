@@ -9,7 +9,7 @@ import numpy as np
 from gated_domains.reports.charts import Axis, Chart, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.runs import counted, number
-from gated_domains.reports.gathering import Gathered
+from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 
 _MEASURES = {
@@ -25,7 +25,7 @@ Curves = Mapping[str, Sequence[Curve]]
 """Those of the runs of each hold-out."""
 
 
-def chart(runs: Sequence[RunResult], gathered: Gathered, *, palette: Palette) -> Chart | None:
+def chart(runs: Sequence[RunResult], gathered: RunCollection, *, palette: Palette) -> Chart | None:
     """A line a hold-out, the mean over its seeds, a band of one standard deviation; None where nothing was measured."""
     read = runs[:: -(-len(runs) // _MOST_RUNS)] if runs else []
     measured = [(run, found) for run in read if (found := _measures(run, gathered))]
@@ -44,7 +44,7 @@ def chart(runs: Sequence[RunResult], gathered: Gathered, *, palette: Palette) ->
     )
 
 
-def _measures(run: RunResult, gathered: Gathered) -> dict[str, Curve]:
+def _measures(run: RunResult, gathered: RunCollection) -> dict[str, Curve]:
     """By measure, what was recorded of a run and is a number."""
     found: dict[str, Curve] = {}
     for record in gathered.curve(run):

@@ -7,14 +7,14 @@ from gated_domains.evaluation.statistics import spread
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.runs import cells, drawn, drawn_methods, drawn_score, headed, methods_said, score
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import Numbers
+from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 
 _MOST_NAMED = 4
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """A dot a run; on the diagonal, nothing is lost. None where validation rows were not scored."""
     metric = numbers.metric
     marks, gaps, count = [], {}, 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.reports.gathering import Gathered
+from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 
 TEST = 1
@@ -17,7 +17,7 @@ Predicted = tuple[NDArray[np.floating], NDArray[np.integer]]
 """Probabilities (rows, classes), and the true class of each row."""
 
 
-def held_out_predictions(gathered: Gathered, result: RunResult) -> Predicted | None:
+def held_out_predictions(gathered: RunCollection, result: RunResult) -> Predicted | None:
     """Of one run; None where it kept none, or predicts no classes."""
     arrays = gathered.predictions(result, "output", "targets", "part")
     if arrays is None or not {"output", "targets", "part"} <= arrays.keys():
@@ -32,7 +32,7 @@ def held_out_predictions(gathered: Gathered, result: RunResult) -> Predicted | N
     return (output[whole], targets[whole]) if whole.any() else None
 
 
-def all_predictions(gathered: Gathered, results: Iterable[RunResult]) -> list[Predicted]:
+def all_predictions(gathered: RunCollection, results: Iterable[RunResult]) -> list[Predicted]:
     """Of those runs that have any."""
     found = (held_out_predictions(gathered, result) for result in results)
     return [mine for mine in found if mine is not None]

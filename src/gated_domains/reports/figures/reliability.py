@@ -11,8 +11,8 @@ from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.predicted import Predicted, all_predictions
 from gated_domains.reports.figures.runs import count_runs, drawn_methods, methods_said, some_runs
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import Numbers
+from gated_domains.runs.collection import RunCollection
 
 BINS = 10
 _MOST_READ = 60
@@ -46,7 +46,7 @@ def expected_error(found: list[Bin]) -> float:
     return sum(mine.rows * abs(mine.right - mine.confidence) for mine in found) / rows
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """A line a method, over the rows of its runs together; None where no classes are predicted."""
     if numbers.metric.of != "classes":
         return None

@@ -11,8 +11,8 @@ import numpy as np
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.metrics import Metric
 from gated_domains.reports.dots import scaled
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 
 _T = TypeVar("_T")
@@ -91,7 +91,7 @@ def count_runs(rows: Sequence[MethodNumbers]) -> int:
     return sum(len(row.runs) for row in rows)
 
 
-def as_gathered(gathered: Gathered, runs: Sequence[RunResult]) -> list[RunResult]:
+def as_gathered(gathered: RunCollection, runs: Sequence[RunResult]) -> list[RunResult]:
     """Runs as they were gathered, by whose folders their curves and predictions are found; here in any metric."""
     if all(map(gathered.knows, runs)):
         return list(runs)
@@ -113,7 +113,7 @@ def evenly(items: Sequence[_T], most: int) -> list[_T]:
     return [items[place] for place in dict.fromkeys(places.tolist())]
 
 
-def some_runs(numbers: Numbers, gathered: Gathered, most: int) -> dict[str, list[RunResult]]:
+def some_runs(numbers: Numbers, gathered: RunCollection, most: int) -> dict[str, list[RunResult]]:
     """By label of the methods drawn, runs to read: about as many of each, over all its hold-outs and seeds."""
     rows = drawn_methods(numbers, most=min(most, MOST_METHODS))
     share, places = most // len(rows), {name: place for place, name in enumerate(numbers.hold_outs)}

@@ -16,13 +16,13 @@ from gated_domains.reports.figures.runs import (
     score,
     seeds_said,
 )
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.runs.collection import RunCollection
 
 _MOST = 40
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """Hold-outs down, scores across; of very many hold-outs those that methods differ most in."""
     rows = drawn_methods(numbers)
     shown = _shown(numbers, len(rows))

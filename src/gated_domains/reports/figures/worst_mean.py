@@ -7,11 +7,11 @@ from dataclasses import replace
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.runs import counted, drawn, drawn_methods, headed, methods_said
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.runs.collection import RunCollection
 
 
-def chart(numbers: Numbers, gathered: Gathered, palette: Palette) -> Chart | None:
+def chart(numbers: Numbers, gathered: RunCollection, palette: Palette) -> Chart | None:
     """A dot a seed that has all hold-outs, a large one the mean; None where there is but one held-out domain."""
     rows = [row for row in numbers.rows if row.mean is not None and row.worst is not None]
     domains = {domain for row in numbers.rows for _, domain, _ in row.scores}

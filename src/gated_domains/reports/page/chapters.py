@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from gated_domains.data.errors import DataError, listing
 from gated_domains.reports.charts import Chart
-from gated_domains.reports.gathering import Broken, Gathered
 from gated_domains.reports.page.telling_apart import ToldApart
 from gated_domains.reports.table import Comparison
+from gated_domains.runs.collection import Broken, RunCollection
 from gated_domains.runs.result import RunResult
 
 MOST_CHAPTERS = 12
@@ -45,11 +45,11 @@ class Chapter:
     results: Sequence[RunResult]
     sections: list[Section] = field(default_factory=list)
 
-    def rows_of(self, gathered: Gathered) -> str:
+    def rows_of(self, gathered: RunCollection) -> str:
         """What identifies the rows of its data; their name, where no run says."""
         return _on_what(gathered.about(self.results[0]))[0] or self.comparison.numbers.data
 
-    def asked(self, gathered: Gathered) -> list[tuple[str, str]]:
+    def asked(self, gathered: RunCollection) -> list[tuple[str, str]]:
         """What was asked, name by name."""
         numbers = self.comparison.numbers
         rows = [row.label for row in numbers.rows]
@@ -67,7 +67,7 @@ class Chapter:
             found.append(("network", about["body"]))
         return [*found, *self._made_on(gathered)]
 
-    def _made_on(self, gathered: Gathered) -> list[tuple[str, str]]:
+    def _made_on(self, gathered: RunCollection) -> list[tuple[str, str]]:
         """Machine and command, of the first run and the last."""
         ends = [gathered.environment(result) for result in (self.results[0], self.results[-1])]
         machines = dict.fromkeys(words for kept in ends if (words := _machine(kept)))
@@ -78,7 +78,7 @@ class Chapter:
 
 
 def chapters(
-    gathered: Gathered, *, baseline: str, margin: float | None = None, machine: str | None = None
+    gathered: RunCollection, *, baseline: str, margin: float | None = None, machine: str | None = None
 ) -> list[Chapter]:
     """The comparisons that these runs make; what takes no part in any is added to what is left out."""
     groups: dict[tuple[str, ...], list[RunResult]] = {}

@@ -9,9 +9,10 @@ from gated_domains.data.npz import array_headers
 from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import gdu_gates, gdu_map, gdu_measures, gdu_mmd
-from gated_domains.reports.gathering import PREDICTIONS_FILE, Gathered
 from gated_domains.reports.page.cards_html import cards_html
 from gated_domains.reports.page.chapters import Chapter, Section, Words
+from gated_domains.runs.collection import RunCollection
+from gated_domains.runs.folder import PREDICTIONS
 from gated_domains.runs.insight import INSIGHT
 from gated_domains.runs.result import RunResult
 
@@ -19,7 +20,7 @@ _MOST_SHOWN = 8  # hold-outs
 _PLAIN = "gdu"
 
 
-def gated_sections(chapter: Chapter, gathered: Gathered, palette: Palette, *, picture_bytes: int) -> list[Section]:
+def gated_sections(chapter: Chapter, gathered: RunCollection, palette: Palette, *, picture_bytes: int) -> list[Section]:
     """Gates, and bases; none where no run has gates. Pictures of all maps share ``picture_bytes``."""
     shown = shown_runs(chapter, gathered)
     if not shown:
@@ -48,7 +49,7 @@ def gated_sections(chapter: Chapter, gathered: Gathered, palette: Palette, *, pi
     return [section for section in sections if section.items]
 
 
-def shown_runs(chapter: Chapter, gathered: Gathered) -> list[RunResult]:
+def shown_runs(chapter: Chapter, gathered: RunCollection) -> list[RunResult]:
     """Of each hold-out the gated run that is shown: one with an insight, of plain GDU, of the first seed."""
     found: list[RunResult] = []
     for hold_out in chapter.comparison.numbers.hold_outs:
@@ -67,7 +68,7 @@ def shown_runs(chapter: Chapter, gathered: Gathered) -> list[RunResult]:
     return found
 
 
-def _gates(chapter: Chapter, shown: list[RunResult], gathered: Gathered, palette: Palette) -> Iterator[Chart]:
+def _gates(chapter: Chapter, shown: list[RunResult], gathered: RunCollection, palette: Palette) -> Iterator[Chart]:
     for run in shown:
         arrays = gathered.predictions(run, "beta", "domains", "coverage")
         if arrays is not None and (gates := gdu_gates.chart(run, arrays, palette=palette)) is not None:
@@ -78,8 +79,8 @@ def _gates(chapter: Chapter, shown: list[RunResult], gathered: Gathered, palette
         yield measures
 
 
-def _has_gates(run: RunResult, gathered: Gathered) -> bool:
-    path = gathered.folder(run) / PREDICTIONS_FILE
+def _has_gates(run: RunResult, gathered: RunCollection) -> bool:
+    path = gathered.folder(run) / PREDICTIONS
     if (gathered.folder(run) / INSIGHT).exists():
         return True
     try:

@@ -17,13 +17,13 @@ from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.drawn import KINDS, write_chart
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import comparison_charts
-from gated_domains.reports.gathering import Gathered
 from gated_domains.reports.lines import write_texts
 from gated_domains.reports.numbers import Numbers
 from gated_domains.reports.page.chapters import Chapter, Section, Words, chapters
 from gated_domains.reports.page.gated import gated_sections
 from gated_domains.reports.page.rendering import Files, chapter_of, render
 from gated_domains.reports.page.table_html import lines_html, table_html
+from gated_domains.runs.collection import RunCollection
 
 MOST_BYTES = 6_000_000
 _PICTURE_BYTES = 2_000_000  # of all maps together
@@ -42,7 +42,7 @@ class Page:
 
     def __init__(
         self,
-        gathered: Gathered,
+        gathered: RunCollection,
         *,
         baseline: str = "erm",
         title: str | None = None,
@@ -184,7 +184,7 @@ class Page:
 
 
 def write_page(
-    gathered: Gathered,
+    gathered: RunCollection,
     path: str | os.PathLike[str],
     *,
     baseline: str = "erm",

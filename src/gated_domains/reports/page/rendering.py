@@ -14,9 +14,9 @@ import gated_domains
 from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.drawn import KINDS, file_name
 from gated_domains.reports.charts.on_page import plotly_figure
-from gated_domains.reports.gathering import Broken
 from gated_domains.reports.page.assets import asset, packed_plotly
 from gated_domains.reports.page.chapters import Section, Words
+from gated_domains.runs.collection import Broken
 
 _MOST_BROKEN = 200
 _MOST_BUTTONS = 24

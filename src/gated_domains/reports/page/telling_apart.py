@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gated_domains.data.errors import listing
-from gated_domains.reports.gathering import Broken, Gathered
+from gated_domains.runs.collection import Broken, RunCollection
 from gated_domains.runs.result import RunResult
 
 _OF_A_CELL = ("seed", "hold_out", "split_seed")
@@ -22,7 +22,7 @@ Settings = Mapping[str, str]
 class ToldApart:
     """The results of one comparison: no two in one cell, copies left out, and what should be said of their settings."""
 
-    def __init__(self, results: Sequence[RunResult], gathered: Gathered) -> None:
+    def __init__(self, results: Sequence[RunResult], gathered: RunCollection) -> None:
         self.gathered = gathered
         self._recipes = {id(result): _flat(gathered.about(result).get("recipe")) for result in results}
         self.copies: list[Broken] = []

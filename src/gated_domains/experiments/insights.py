@@ -10,15 +10,15 @@ from pathlib import Path
 from gated_domains.data.errors import DataError, explain, first_line
 from gated_domains.data.loading import load_data
 from gated_domains.evaluation.scores import metric_named
-from gated_domains.experiments.model import WEIGHTS, Model
+from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight import insight_of
 from gated_domains.insight.planes import NAMES, Kind
 from gated_domains.methods import METHODS
 from gated_domains.methods.gdu import GDU
-from gated_domains.reports.gathering import gather
-from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.collection import gather
+from gated_domains.runs.folder import RECIPE, WEIGHTS, RunFolder
 from gated_domains.runs.insight import INSIGHT, Insight
 from gated_domains.runs.provenance import split_hash
 from gated_domains.runs.recipe import Recipe
@@ -66,10 +66,10 @@ def look(run: RunFolder, runner: Runner, recipe: Recipe, *, kind: Kind | None = 
     if _there(run, kind):
         return run.path / INSIGHT
     _refuse_without_weights(run)
-    metric = metric_named(run.result()["metric"])
-    model, split = Model.load(run.path), runner.split(recipe)
-    dataset, known = runner.known(recipe)
-    found = {"fingerprint": runner.fingerprint, "split": split_hash(split)}
+    metric = metric_named(run.result().metric)
+    model, split = Model.load(run.path), runner.planner.split(recipe)
+    dataset, known = runner.planner.known_classes(recipe)
+    found = {"fingerprint": runner.data.fingerprint, "split": split_hash(split)}
     if any(model.trained_on.get(name, value) != value for name, value in found.items()):
         raise DataError(f"it was trained on other rows than {runner.dataset.name} has now; train it again")
     assert isinstance(model.method, GDU)  # as its recipe says
@@ -126,15 +126,15 @@ def missing_insights(
 def worth_a_look(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """Of each hold-out one gated run, of at most eight: plain GDU before other forms of it, the first seed."""
     results = {run.path: run.result() for run in runs}
-    gated = [run for run in runs if issubclass(METHODS.get(results[run.path]["method"], object), GDU)]
+    gated = [run for run in runs if issubclass(METHODS.get(results[run.path].method, object), GDU)]
 
     def rank(run: RunFolder) -> tuple[bool, bool, int]:
         result = results[run.path]
-        return result["method"] != GDU.name, result["label"] != GDU.label, result["seed"]
+        return result.method != GDU.name, result.label != GDU.label, result.seed
 
     by_hold_out: dict[str, list[RunFolder]] = {}
     for run in gated:
-        by_hold_out.setdefault(results[run.path]["hold_out"], []).append(run)
+        by_hold_out.setdefault(results[run.path].hold_out, []).append(run)
     return [min(own, key=rank) for own in by_hold_out.values()][:MOST_HOLD_OUTS]
 
 
@@ -151,7 +151,7 @@ class _OnOneDataSet:
         if _there(run, self.kind):
             return run.path / INSIGHT
         _refuse_without_weights(run)
-        recipe = read_recipe(run.path / "recipe.yaml")
+        recipe = read_recipe(run.path / RECIPE)
         if self.runner is None:
             data = recipe.data
             dataset = load_data(data.what, data.reading, data_dir=self.data_dir, seed=data.seed)

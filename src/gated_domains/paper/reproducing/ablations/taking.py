@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+from gated_domains.paper.curves import VIEWS, features_of
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from gated_domains.choose import suggest_num_bases
 from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.reproducing.curves import VIEWS, features_of
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods.gdu import GDU
 from gated_domains.reports.ablations.kept_arrays import ClassPlane, DomainPlane

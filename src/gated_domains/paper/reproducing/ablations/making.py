@@ -7,20 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gated_domains.data.errors import DataError
-from gated_domains.experiments.reproducing.ablations import taking
-from gated_domains.experiments.reproducing.ablations.grids import (
+from gated_domains.paper.ablations import taking
+from gated_domains.paper.ablations.grids import (
     FIGURES,
     AblationJob,
     domain_setting,
     feature_settings,
     plan,
 )
-from gated_domains.experiments.reproducing.ablations.setup import Setup
-from gated_domains.experiments.reproducing.grid import Job
-from gated_domains.experiments.reproducing.light import lighten
-from gated_domains.experiments.reproducing.running import Make, Reproducing
-from gated_domains.experiments.reproducing.standing import finished
+from gated_domains.paper.ablations.setup import Setup
+from gated_domains.paper.grid import Job
+from gated_domains.paper.light import lighten
+from gated_domains.paper.running import Make, Reproducing
+from gated_domains.paper.standing import finished
+
+from gated_domains.data.errors import DataError
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.ablations import bouldin, heat_maps, lines, page, planes, training
 from gated_domains.reports.ablations.setting import Found, Setting
@@ -171,7 +172,7 @@ class Drawing:
             if run is None:
                 continue
             try:
-                taken[job.recipe.seed] = take(run, self.runner, self.runner.split(job.recipe))
+                taken[job.recipe.seed] = take(run, self.runner, self.runner.planner.split(job.recipe))
             except (DataError, ValueError) as error:
                 self.notes.append(f"Nothing could be taken from {setting.label}, seed {job.recipe.seed}: {error}.")
         return taken

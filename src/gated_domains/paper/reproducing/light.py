@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from gated_domains.experiments.model import WEIGHTS
-from gated_domains.experiments.reproducing.grid import Job
-from gated_domains.experiments.reproducing.standing import finished, stands_on
+from gated_domains.paper.grid import Job
+from gated_domains.paper.standing import finished, stands_on
+
 from gated_domains.experiments.runner import Runner
-from gated_domains.runs.folder import PREDICTIONS, RunFolder
+from gated_domains.runs.folder import PREDICTIONS, WEIGHTS, RunFolder
 from gated_domains.runs.provenance import SEEN
 
 _HEAVY = (WEIGHTS, PREDICTIONS, SEEN)  # the card of the weights stays: it names them to runs that went on from them

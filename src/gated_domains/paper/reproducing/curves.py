@@ -82,7 +82,7 @@ class Curves:
             before = read_json(kept, cure=f"delete {kept}")
             if isinstance(before, dict) and before.get("about") == about:
                 return {view: before[view] for view in VIEWS}
-        features = features_of(run, runner, runner.split(recipe).train)
+        features = features_of(run, runner, runner.planner.split(recipe).train)
         with threadpool_limits(1):
             found = {view: _scores(features, view, repeats).tolist() for view in VIEWS}
         write_json(kept, {"about": about, **found})

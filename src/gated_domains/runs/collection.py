@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from gated_domains.data.errors import DataError, explain, first_line
 from gated_domains.data.npz import read_arrays
 from gated_domains.evaluation.metrics import metric_named
+from gated_domains.runs.folder import BROKEN, ENVIRONMENT, METRICS, MODEL_CARD, PREDICTIONS, RUN
 from gated_domains.runs.insight import Insight
 from gated_domains.runs.result import RESULT_FILE, RunResult, read_result, reading_order
 
-RUN_FILE, CURVE_FILE, PREDICTIONS_FILE = "run.json", "metrics.jsonl", "predictions.npz"
-ENVIRONMENT_FILE, MODEL_FILE = "environment.json", "model.json"
 _THREADS = 8  # that wait for the disk
 _MOST_EPOCHS = 2**31
 # Of the predictions, by array: its kinds and how many axes it has, one entry or line a row.
@@ -42,7 +41,7 @@ class Broken:
     why: str
 
 
-class Gathered:
+class RunCollection:
     """The finished runs below some folders, in reading order, and the folders that are none.
 
     What is damaged beyond a result (curves, predictions) is noted in ``broken`` when it is asked for, and passed over.
@@ -68,7 +67,7 @@ class Gathered:
 
     def curve(self, result: RunResult) -> list[dict[str, Any]]:
         """The records of its epochs, up to the first that is damaged."""
-        path, records = self.folder(result) / CURVE_FILE, []
+        path, records = self.folder(result) / METRICS, []
         for number, line in enumerate(self._lines(path), 1):
             try:
                 record = json.loads(line)
@@ -83,7 +82,7 @@ class Gathered:
 
     def predictions(self, result: RunResult, *wanted: str) -> dict[str, NDArray[Any]] | None:
         """The arrays of its predictions (those wanted); None where they are not there, or not what they should be."""
-        path = self.folder(result) / PREDICTIONS_FILE
+        path = self.folder(result) / PREDICTIONS
         if not path.exists():
             return None
         try:
@@ -105,7 +104,7 @@ class Gathered:
 
     def class_names(self, result: RunResult) -> tuple[str, ...]:
         """What is predicted, by name; empty where that is no class, or the folder does not tell."""
-        model = self._object(self.folder(result) / MODEL_FILE)
+        model = self._object(self.folder(result) / MODEL_CARD)
         schema, trained_on = model.get("schema"), model.get("trained_on")
         found = schema.get("class_names") if isinstance(schema, dict) else None
         if isinstance(trained_on, dict):  # with classes that held-out rows alone have
@@ -114,11 +113,11 @@ class Gathered:
 
     def about(self, result: RunResult) -> dict[str, Any]:
         """What ``run.json`` says: recipe and data; nothing where it cannot be read."""
-        return self._object(self.folder(result) / RUN_FILE)
+        return self._object(self.folder(result) / RUN)
 
     def environment(self, result: RunResult) -> dict[str, Any]:
         """Where it was made; nothing where the folder does not tell."""
-        return self._object(self.folder(result) / ENVIRONMENT_FILE)
+        return self._object(self.folder(result) / ENVIRONMENT)
 
     def _object(self, path: Path) -> dict[str, Any]:
         try:
@@ -146,7 +145,7 @@ class Gathered:
             self.broken.append(noted)
 
 
-def gather(folders: Iterable[str | os.PathLike[str]]) -> Gathered:
+def gather(folders: Iterable[str | os.PathLike[str]]) -> RunCollection:
     """All runs in these folders and below; a folder that is not there at all is refused."""
     runs: dict[Path, RunResult] = {}
     broken: list[Broken] = []
@@ -160,20 +159,20 @@ def gather(folders: Iterable[str | os.PathLike[str]]) -> Gathered:
         broken += [result for result in found.values() if isinstance(result, Broken)]
         for place in sorted(whole, key=lambda place: reading_order(whole[place])):
             runs.setdefault(place, whole[place])
-    return Gathered(runs.items(), dict.fromkeys(broken))
+    return RunCollection(runs.items(), dict.fromkeys(broken))
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
     for place, below, names in os.walk(folder):
         below.sort()
-        if RESULT_FILE in names or RUN_FILE in names:
+        if RESULT_FILE in names or RUN in names:
             below.clear()  # a run holds no other run
             yield Path(place).resolve()
 
 
 def _read(place: Path) -> RunResult | Broken:
     if not (place / RESULT_FILE).exists():
-        why = "its loss became no number" if (place / "broken.json").exists() else "not finished"
+        why = "its loss became NaN or infinite" if (place / BROKEN).exists() else "not finished"
         return Broken(place, f"{why}; the command that began it goes on with it")
     try:
         result = read_result(place / RESULT_FILE)

@@ -15,25 +15,25 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, first_line
 from gated_domains.data.files import written_whole
-from gated_domains.experiments.executors.executor import LOOK_AGAIN, RETRIES, Elsewhere, GridWatcher
-from gated_domains.experiments.executors.plan import Plan, Work
-from gated_domains.experiments.executors.telling import Outcome, Refused, attempt, settle
-from gated_domains.experiments.executors.workshop import Loading, Workshop, use_threads
+from gated_domains.experiments.executors.base import POLL_SECONDS, RETRIES, AsyncExecutor, RunQueue
+from gated_domains.experiments.executors.worker import Outcome, Refused, WorkerSpec, attempt, settle, use_threads
+from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.runner import Runner
+from gated_domains.experiments.source_data import SourceData
+from gated_domains.training.outcome import GridWatcher
 
 
-class RayCluster(Elsewhere):
+class RayExecutor(AsyncExecutor):
     """Makes runs on the cluster at ``address``; without one, on one that is started here and ends with it.
 
     A run gets ``cpus`` and ``gpus`` of a machine, and as many threads as CPUs. One whose process or machine is lost is
-    tried again ``retries`` times. All machines must see the folder of the runs, and the data that ``data`` loads.
+    tried again ``retries`` times. All machines must see the folder of the runs; the data are sent to each machine once.
     """
 
     def __init__(
         self,
         runner: Runner,
         *,
-        data: Loading | None = None,
         address: str | None = None,
         cpus: float = 1.0,
         gpus: float | None = None,
@@ -45,12 +45,12 @@ class RayCluster(Elsewhere):
         if cpus <= 0 or self.share["GPU"] < 0:
             raise DataError(f"a run needs a share of CPUs, and GPUs are 0 or more; got {cpus:g} and {gpus}")
         hardware = replace(runner.hardware, device="cuda" if self.share["GPU"] else "cpu")
-        self.workshop = Workshop.of(runner, data, hardware=hardware)
+        self.spec = WorkerSpec.of(runner, hardware=hardware)
         self._ours = False
-        self._sent: dict[Any, Work] = {}
-        self._token = self.workshop.root / f".ray-{secrets.token_hex(8)}"
+        self._sent: dict[Any, PlannedRun] = {}
+        self._token = self.spec.root / f".ray-{secrets.token_hex(8)}"
 
-    def __enter__(self) -> RayCluster:
+    def __enter__(self) -> RayExecutor:
         if not self.ray.is_initialized():
             self._connect()
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
@@ -61,8 +61,9 @@ class RayCluster(Elsewhere):
             raise DataError(f"a run is to have {asked}, and this machine has less; ask for less")
         with written_whole(self._token) as draft:
             draft.write_text(self._token.name)
-        # One reference for all tasks: data in memory are sent to each machine once.
-        self._shop = self.ray.put(self.workshop)
+        # One reference for all tasks: the data are sent to each machine once.
+        data = self.runner.data
+        self._data = self.ray.put((data.dataset, data.digests, data.fingerprint))
         self._task = self.ray.remote(
             num_cpus=self.share["CPU"], num_gpus=self.share["GPU"], max_retries=0, retry_exceptions=False
         )(_task)
@@ -81,38 +82,38 @@ class RayCluster(Elsewhere):
             raise DataError(f"no Ray cluster can be used {where}: {first_line(error)}") from error
         self._ours = True
 
-    def _under_way(self) -> Iterable[Work]:
+    def _under_way(self) -> Iterable[PlannedRun]:
         return list(self._sent.values())
 
-    def _hand_out(self, plan: Plan) -> None:
-        for work in plan.ready:
-            self._sent[self._task.remote(self._shop, str(self._token), self.share["CPU"], work)] = work
-            plan.begin(work)
+    def _hand_out(self, queue: RunQueue) -> None:
+        for run in queue.ready:
+            self._sent[self._task.remote(self.spec, self._data, str(self._token), self.share["CPU"], run)] = run
+            queue.begin(run)
 
     def _stop(self) -> None:
         for task in self._sent:
             self.ray.cancel(task, force=True)
         self._sent.clear()
 
-    def _hear(self, plan: Plan, watcher: GridWatcher | None) -> None:
+    def _receive(self, queue: RunQueue, watcher: GridWatcher | None) -> None:
         """Wait until some are through, or it is time to look again at what others do."""
         if not self._sent:
-            time.sleep(LOOK_AGAIN)
+            time.sleep(POLL_SECONDS)
             return
-        through, _ = self.ray.wait(list(self._sent), num_returns=1, timeout=LOOK_AGAIN if plan.busy else None)
+        through, _ = self.ray.wait(list(self._sent), num_returns=1, timeout=POLL_SECONDS if queue.busy else None)
         for task in through:
-            work = self._sent.pop(task)
+            run = self._sent.pop(task)
             try:
                 outcome: Outcome = self.ray.get(task)
             except self.ray.exceptions.RayTaskError:
                 raise
             except self.ray.exceptions.RayError as error:
                 why = f"was lost ({first_line(error).partition('. ')[0]})"
-                plan.lose(work, why, retries=self.retries)
+                queue.lose(run, why, retries=self.retries)
                 if watcher is not None:
-                    watcher.run_lost(work.recipe, why)
+                    watcher.run_lost(run.recipe, why)
             else:
-                settle(outcome, work, plan, watcher)
+                settle(outcome, run, queue, watcher)
 
     def close(self) -> None:
         self._stop()
@@ -150,21 +151,21 @@ def _fit(share: Mapping[str, float], there: Mapping[str, float]) -> int:
 _kept: list[tuple[str, Runner]] = []
 
 
-def _task(workshop: Workshop, token: str, cpus: float, work: Work) -> Outcome:
+def _task(spec: WorkerSpec, data: Any, token: str, cpus: float, run: PlannedRun) -> Outcome:
     """Make one run, in a process of the cluster."""
     if not Path(token).is_file():
         return Refused(
             DataError(
-                f"{workshop.root} on {socket.gethostname()} is not the folder that it is where the runs were started; "
+                f"{spec.root} on {socket.gethostname()} is not the folder that it is where the runs were started; "
                 "all machines of the cluster must see the same: choose --out on a disk that they share"
             )
         )
     use_threads(max(1, int(cpus)))
-    return attempt(lambda: _runner(workshop, token), work, lambda event: None)
+    return attempt(lambda: _runner(spec, data, token), run, lambda event: None)
 
 
-def _runner(workshop: Workshop, token: str) -> Runner:
+def _runner(spec: WorkerSpec, data: Any, token: str) -> Runner:
     if not _kept or _kept[0][0] != token:
         _kept.clear()  # before others are loaded: they may not fit beside each other
-        _kept.append((token, workshop.opened()))
+        _kept.append((token, spec.build_runner(SourceData(data[0], digests=data[1], known=data[2]))))
     return _kept[0][1]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gated_domains.paper.grid import Job
+
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.reproducing.grid import Job
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
@@ -30,11 +31,10 @@ def finished(runner: Runner, job: Job) -> RunFolder | None:
 
 
 def stands_on(runner: Runner, job: Job) -> Iterator[RunFolder]:
-    """The runs there are that a job needs before it can begin, to the last."""
-    todo = runner.needs(job.recipe) if job.starts_on is None else [job.starts_on]
-    while todo:
-        recipe = todo.pop()
-        run = runner.find(recipe)
-        if run is not None:
-            yield run
-        todo += runner.needs(recipe)
+    """The existing runs that a job needs before it can begin, to the last."""
+    first = job.recipe if job.starts_on is None else job.starts_on
+    plan = runner.planner.plan([first], check=False)
+    for run in plan.runs.values():
+        folder = RunFolder.find(runner.root, run.identity, data=run.data)
+        if folder is not None and (job.starts_on is not None or run.name not in plan.asked):
+            yield folder

@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gated_domains.paper.grid import Grid, Job
+from gated_domains.paper.light import lighten, without_weights
+from gated_domains.paper.run_list import Known
+from gated_domains.paper.standing import finished, started
+
 from gated_domains.data.errors import DataError, explain
 from gated_domains.data.loading import load_data
 from gated_domains.experiments.executors import Executor, choose_executor
-from gated_domains.experiments.reproducing.grid import Grid, Job
-from gated_domains.experiments.reproducing.light import lighten, without_weights
-from gated_domains.experiments.reproducing.run_list import Known
-from gated_domains.experiments.reproducing.standing import finished, started
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.reproduced import Cell
 from gated_domains.runs.environment import machine, machine_of
@@ -108,9 +109,11 @@ class Reproducing:
         if self.make is None:
             return
         able = [job for job in jobs if job in self.results or self._can(runner, job)]
-        todo = len(runner.to_train([job.starts_on or job.recipe for job in able])[0])
+        todo = len(
+            runner.planner.plan([job.starts_on or job.recipe for job in able], check=False).missing(runner.root)[0]
+        )
         later = sum(job.starts_on is not None and job not in self.results for job in able)
-        with choose_executor(runner, todo + later, data=loading, **self.executing) as executor:
+        with choose_executor(runner, todo + later, **self.executing) as executor:
             making = partial(self.make, executor, runner)
             # Column by column: what is begun there is finished before the next, and only then made light.
             for column in dict.fromkeys(job.column for job in able):
@@ -135,7 +138,7 @@ class Reproducing:
         alike = run_hash(job.recipe.replace(seed=0).plain())
         try:
             if alike not in self._checked:  # whatever the seed
-                runner.check(job.recipe)
+                runner.planner.plan([job.recipe])
                 self._checked.add(alike)
             why = without_weights(runner, job)
         except DataError as error:
@@ -178,7 +181,11 @@ class Reproducing:
         for job in jobs:
             run = finished(runner, job)
             if run is not None:
-                self.results[job], self.made_on[job], self.folders[job] = run.result(), _made_on(run), run.path
+                self.results[job], self.made_on[job], self.folders[job] = (
+                    run.result().to_json(),
+                    _made_on(run),
+                    run.path,
+                )
 
     def _done(self, runner: Runner, recipe: Recipe) -> bool:
         run = runner.find(recipe)
@@ -194,11 +201,9 @@ def _made_on(run: RunFolder) -> str:
 
 
 def _broke_off(runner: Runner, recipe: Recipe) -> bool:
-    """Whether the loss of this run, or of one that it needs, became no number: it would again."""
-    run = runner.find(recipe)
-    if run is not None and (run.done or run.broken):
-        return not run.done
-    return any(_broke_off(runner, needed) for needed in runner.needs(recipe))
+    """Whether the loss of this run, or of one that it needs, became NaN or infinite: it would again."""
+    plan = runner.planner.plan([recipe], check=False)
+    return plan.failed(plan.asked[0], runner.root)
 
 
 def folder_of(what: str) -> str:

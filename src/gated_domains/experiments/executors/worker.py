@@ -1,0 +1,258 @@
+"""The worker's side of an executor: the data it shares with others, the runs it makes, and what it tells of them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from gated_domains.data.errors import DataError
+from gated_domains.experiments.executors.base import RunQueue
+from gated_domains.experiments.planner import PlannedRun
+from gated_domains.experiments.runner import Runner
+from gated_domains.experiments.source_data import SourceData
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
+from gated_domains.training.engine import Hardware
+from gated_domains.training.outcome import GridWatcher
+from gated_domains.utils.locks import BusyError
+
+_OURS = "GATED_DOMAINS_"  # variables that name folders of data and caches
+_TOLD_EVERY = 0.25  # seconds between two messages about steps
+_ALIGNED = 64  # bytes
+
+
+class SharedData:
+    """A data set whose arrays lie once in a temporary file, which worker processes map into memory.
+
+    The file has no name on disk: it vanishes with the last process that uses it, however that ends. Only raw numbers
+    are in it; everything else goes to workers with the process.
+    """
+
+    def __init__(self, data: SourceData) -> None:
+        buffers: list[pickle.PickleBuffer] = []
+        content = (data.dataset, data.digests, data.fingerprint)
+        self.header = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+        self.spans: list[tuple[int, int]] = []
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the executor
+        for buffer in buffers:
+            start = -(-self.file.tell() // _ALIGNED) * _ALIGNED
+            self.file.seek(start)
+            self.file.write(buffer.raw())
+            self.spans.append((start, self.file.tell()))
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a process that is being started: a duplicate of the file's handle instead of its content."""
+        return _open_shared, (reduction.DupFd(self.file.fileno()), self.header, self.spans)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _open_shared(handle: Any, header: bytes, spans: list[tuple[int, int]]) -> SourceData:
+    """In a worker: the data, with arrays that are read from the file when they are needed."""
+    file = handle.detach()
+    try:
+        # Private: pages are shared with all others until somebody writes to them.
+        mapped = memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_COPY)) if spans else memoryview(b"")
+    finally:
+        os.close(file)
+    dataset, digests, known = pickle.loads(header, buffers=[mapped[start:end] for start, end in spans])
+    return SourceData(dataset, digests=digests, known=known)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WorkerSpec:
+    """What a worker needs to become like the process that it works for."""
+
+    root: Path
+    hardware: Hardware
+    checkpoint_seconds: float
+    folder: str = field(default_factory=os.getcwd)
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
+    variables: dict[str, str] = field(
+        default_factory=lambda: {name: value for name, value in os.environ.items() if name.startswith(_OURS)}
+    )
+
+    @classmethod
+    def of(cls, runner: Runner, *, hardware: Hardware | None = None) -> WorkerSpec:
+        """The specification of workers of a runner."""
+        root = Path(os.path.abspath(runner.root))
+        return cls(root=root, hardware=hardware or runner.hardware, checkpoint_seconds=runner.checkpoint_seconds)
+
+    def build_runner(self, data: SourceData) -> Runner:
+        """A runner like the one that it works for, in the same folder, with the same command and variables."""
+        os.environ.update(self.variables)
+        with suppress(OSError):  # on another machine it may not exist, nor be needed
+            os.chdir(self.folder)
+        sys.argv[:] = self.command
+        return Runner(data, self.root, hardware=self.hardware, checkpoint_seconds=self.checkpoint_seconds)
+
+
+def use_threads(count: int) -> None:
+    """Let everything that computes in this process use this many threads."""
+    os.environ["OMP_NUM_THREADS"] = str(count)  # for what is loaded later
+    torch.set_num_threads(count)
+    threadpool_limits(count)
+
+
+# Events of a run under way.
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """A training begins."""
+
+    recipe: Recipe
+    folder: RunFolder
+    epochs: int
+
+    def tell(self, watcher: GridWatcher, worker: int) -> None:
+        watcher.run_began(self.recipe, self.folder, epochs=self.epochs, worker=worker)
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A training has taken some of its steps."""
+
+    step: int
+    steps: int
+
+    def tell(self, watcher: GridWatcher, worker: int) -> None:
+        watcher.stepped(self.step, self.steps, worker=worker)
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """A training has ended an epoch."""
+
+    record: dict[str, Any]
+
+    def tell(self, watcher: GridWatcher, worker: int) -> None:
+        watcher.epoch_ended(self.record, worker=worker)
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """A training is done."""
+
+    recipe: Recipe
+    folder: RunFolder
+    result: dict[str, Any]
+    seconds: float
+
+    def tell(self, watcher: GridWatcher, worker: int) -> None:
+        watcher.run_ended(self.recipe, self.folder, self.result, worker=worker, seconds=self.seconds)
+
+
+Event = RunStarted | Stepped | EpochEnded
+
+# Outcomes of a run.
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, and what was trained for it: nothing if it was found."""
+
+    folder: RunFolder
+    trained: list[RunEnded]
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Another process is making it."""
+
+    error: BusyError
+
+
+@dataclass(frozen=True)
+class Refused:
+    """It cannot be made: bad input, or a full disk."""
+
+    error: DataError | OSError
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A fault of ours, with everything that is known of it."""
+
+    traceback: str
+
+
+Outcome = Finished | Busy | Refused | Failed
+
+
+class WorkerFaultError(RuntimeError):
+    """A fault in another process that is not due to its input."""
+
+
+class Relay:
+    """A watcher that passes on what it is told, steps a few times a second, and keeps what was trained."""
+
+    def __init__(self, send: Callable[[Event], None]) -> None:
+        self.send = send
+        self.trained: list[RunEnded] = []
+        self._began = self._stepped = 0.0
+
+    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None:
+        self._began, self._stepped = time.monotonic(), 0.0
+        self.send(RunStarted(recipe, folder, epochs))
+
+    def stepped(self, step: int, steps: int) -> None:
+        now = time.monotonic()
+        if now - self._stepped >= _TOLD_EVERY:
+            self._stepped = now
+            self.send(Stepped(step, steps))
+
+    def epoch_ended(self, record: dict[str, Any]) -> None:
+        self.send(EpochEnded(record))
+
+    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None:
+        self.trained.append(RunEnded(recipe, folder, result, time.monotonic() - self._began))
+
+
+def attempt(make_runner: Callable[[], Runner], run: PlannedRun, send: Callable[[Event], None]) -> Outcome:
+    """Make one run; what went wrong is returned."""
+    try:
+        runner = make_runner()
+        runner.watcher = relay = Relay(send)
+        return Finished(runner.make(run), relay.trained)
+    except BusyError as busy:
+        return Busy(busy)
+    except (DataError, OSError) as error:
+        return Refused(error)
+    except Exception:
+        return Failed(traceback.format_exc())
+
+
+def settle(outcome: Outcome, run: PlannedRun, queue: RunQueue, watcher: GridWatcher | None, *, worker: int = 0) -> None:
+    """Enter the outcome of a run into the queue, and tell of it; a run that cannot be made raises its error."""
+    if run.name not in queue.under_way:  # of an earlier queue
+        return
+    if isinstance(outcome, Busy):
+        queue.put_back(run, outcome.error)
+    elif isinstance(outcome, Refused):
+        raise outcome.error
+    elif isinstance(outcome, Failed):
+        raise WorkerFaultError(f"{run}, in another process:\n{outcome.traceback}")
+    else:
+        queue.finish(run, outcome.folder)
+        if watcher is not None:
+            for trained in outcome.trained:
+                trained.tell(watcher, worker)
+            if not run.combines and not outcome.trained:
+                watcher.run_found(run.recipe, outcome.folder)
