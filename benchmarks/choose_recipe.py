@@ -33,7 +33,7 @@ from parts_worth import Part, Scores, forest, ladder, measure, section
 
 from gated_domains.data import Reading
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import written_whole
 from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.executors import choose_executor

@@ -17,10 +17,10 @@ import numpy as np
 from gated_domains import GDUClassifier
 from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, as_new_data
 from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.labels import Reading
 from gated_domains.data.like import new_data_of
 from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import HoldOut, hold_outs
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.grid import plan

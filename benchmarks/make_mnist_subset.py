@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.digits import mnist
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import written_whole
 
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 

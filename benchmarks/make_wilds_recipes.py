@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import written_whole
 from gated_domains.recipes import folder
 from gated_domains.reports.published import BENCHMARKS, ROWS
 from gated_domains.settings import to_yaml

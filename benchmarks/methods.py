@@ -36,7 +36,7 @@ from gated_domains.backbones.bodies import BODIES
 from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.experiments.recipe_parsing import choose_method
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Classes, Ensemble, Method, Problem

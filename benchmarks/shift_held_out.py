@@ -21,8 +21,8 @@ import torch
 from held_out_models import Fits, Opened, Runs, markdown, mean, options, pairs_of, percent, save
 
 from gated_domains.applying.inside import Looked
+from gated_domains.data.labels import Reading
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
 from gated_domains.insight.shift.accuracy import LeftOut, calibrate_accuracy
 from gated_domains.insight.shift.mixture import site_mixture
 from gated_domains.insight.shift.novelty import auroc, sample_novelty

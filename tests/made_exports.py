@@ -9,9 +9,9 @@ import numpy as np
 
 import made_runs
 from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
 from gated_domains.runs.folder import RunFolder
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.miniatures import MINIATURES, write_miniature
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.wilds import WILDS
 
 SIDES = {name: 16 for name, chosen in WILDS.items() if chosen.image_size is not None}

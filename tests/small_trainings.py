@@ -17,7 +17,7 @@ from gated_domains.backbones.bodies import MLP, Body, SmallCNN
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem, Terms
 from gated_domains.training.engine import Hardware
 from gated_domains.training.freezing import FrozenBody

@@ -13,7 +13,7 @@ import pytest
 
 from gated_domains import load_data
 from gated_domains.data.errors import DataError
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 from gated_domains.experiments import DataSettings, all_runs, choose_method
 from gated_domains.methods import METHODS
 from gated_domains.runs.result import read_results

@@ -14,8 +14,8 @@ from gated_domains.applying.of_run import RunPredictor
 from gated_domains.applying.opening import open_model
 from gated_domains.applying.predictor import NO_STREAM, HasAlarm
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
 from gated_domains.insight import alarm as alarms
 from gated_domains.runs.recipe import DataSettings

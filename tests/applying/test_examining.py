@@ -14,9 +14,9 @@ from gated_domains.applying.examining import examine_model
 from gated_domains.applying.inside import open_gated
 from gated_domains.applying.refitting import _left_out
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import ERMClassifier, GDUClassifier, GDURegressor
 from gated_domains.insight.doctor import examine
 from gated_domains.insight.doctor.frozen_gates import frozen_gates

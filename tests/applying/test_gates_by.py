@@ -13,7 +13,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features
 from gated_domains.data.new_data import NewData
 from gated_domains.data.sampling import InOrder
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.experiments.model import Model
 from gated_domains.layer.stream import GateStream
 from gated_domains.runs.folder import RunFolder

@@ -12,8 +12,8 @@ import torch
 from gated_domains.applying.inside import GatedEstimator, GatedRun, open_gated
 from gated_domains.data.batches import place
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.sampling import InOrder
 from gated_domains.estimators import ERMClassifier, GDUClassifier
 from gated_domains.runs.folder import RunFolder

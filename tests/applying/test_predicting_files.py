@@ -17,10 +17,10 @@ from gated_domains.applying.predicting import Summary, predict_files
 from gated_domains.applying.tables import fitted
 from gated_domains.data import blocks
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings
 from made_runs import recipe, runner, table

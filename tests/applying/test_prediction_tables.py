@@ -14,11 +14,11 @@ from gated_domains.applying.of_run import predict_new
 from gated_domains.applying.scoring import score_new
 from gated_domains.applying.tables import prediction_table
 from gated_domains.applying.writing import predictions_path, write_table
-from gated_domains.data import files
+from gated_domains.data import errors
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features
 from gated_domains.data.new_data import NewData
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.experiments.model import Model
 from made_runs import recipe, runner, vectors
 
@@ -141,7 +141,7 @@ def test_a_full_disk_leaves_the_old_table_and_no_half_of_a_new_one(tmp_path, mon
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(errors.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_table(prediction_table(new(), said()), path)
     assert path.read_text() == "old"

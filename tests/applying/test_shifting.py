@@ -17,8 +17,8 @@ from gated_domains.applying.shift_accuracy import CHOSEN_THERE, KEPT, foresight_
 from gated_domains.applying.shift_reference import SHIFT, reference_of
 from gated_domains.applying.shifting import read_site, shift_of
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import GDUClassifier, GDURegressor, load_estimator
 from gated_domains.experiments.model import Model, digest_of_weights
 from gated_domains.reports.shift_words import sentences

@@ -11,8 +11,7 @@ from gated_domains.backbones.untrained import gating_rows_of
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import ImageEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features, Images, Inputs
-from gated_domains.data.tables import Categories, Numbers, Table
+from gated_domains.data.inputs import Categories, Features, Images, Inputs, Numbers, Table
 
 
 def dataset(inputs: Inputs) -> DomainDataset:

@@ -13,8 +13,8 @@ import pytest
 
 from gated_domains.applying import writing
 from gated_domains.data import blocks
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings
 from made_runs import Done, assert_refused, call, changed, recipe, runner, table

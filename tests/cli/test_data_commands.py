@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from gated_domains import __version__, cli
-from gated_domains.data import files
+from gated_domains.data import errors
 
 COMMAND = Path(sys.executable).parent / "gated-domains"
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -248,7 +248,7 @@ def test_a_full_disk_is_refused_and_nothing_is_left(run, table, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(errors.os, "fsync", full)
     done = run("data", "show", table, "--target", "num", "--out", "new.png")
     assert_refused(done, "the disk is full; free some space", "Nothing was left half-written")
     assert os.listdir() == []

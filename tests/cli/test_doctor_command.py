@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import ERMClassifier, GDUClassifier
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.estimators import GDUClassifier
 from gated_domains.reports.shift_words import sentences
 from gated_domains.runs.folder import RunFolder

@@ -20,11 +20,11 @@ from PIL import Image
 import made_runs
 from gated_domains import cli
 from gated_domains.choose.terminal import UNICODE
-from gated_domains.data import files
+from gated_domains.data import errors
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import parse_methods, read_recipe
 from gated_domains.experiments.run_features import body_features, features_of_run
@@ -268,7 +268,7 @@ def test_on_a_full_disk_the_numbers_are_printed_and_no_half_picture_is_left(run,
         raise OSError(errno.ENOSPC, "No space left on device")
 
     Path("suggest.png").write_bytes(b"old")
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(errors.os, "fsync", full)
     done = run(table, *READING, *QUICK)
     assert done.code == 2
     assert "num_bases 3" in done.out

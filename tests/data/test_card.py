@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers.card import read_card
-from gated_domains.data.readers.reading import Reading
 
 TABLE = "age,ward,patient,site,num\n" + "".join(
     f"{40 + row},{row % 3},p{row // 2},{'ab'[row % 2]},{row % 5}\n" for row in range(20)

@@ -12,7 +12,7 @@ from PIL import Image
 from gated_domains.data import check
 from gated_domains.data.check import DataReport, check_data
 from gated_domains.data.errors import DataError
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 from gated_domains.data.splits import hold_outs
 
 REAL = Path(__file__).parents[3] / "shared" / "data"

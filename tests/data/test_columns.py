@@ -15,10 +15,10 @@ import torch
 
 from gated_domains.data import Reading, Schema, encoding_from, read_like
 from gated_domains.data.blocks import blocks_like
-from gated_domains.data.encoding import ColumnsEncoding, FeatureEncoding
+from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features, Measurements
-from gated_domains.data.tables import Categories, Numbers, Table
+from gated_domains.data.inputs import Categories, Features, Measurements, Numbers, Table
+from gated_domains.data.other_encodings import ColumnsEncoding
 
 HEADER = ("chol", "site", "age", "sex")
 ROWS = [(233, "basel", 63, 1), ("", "basel", 67.5, 0), (204, "zürich", 41, 1)]

@@ -8,8 +8,7 @@ import pytest
 from gated_domains.data import inputs as inputs_module
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features, Images
-from gated_domains.data.tables import Categories, Numbers, Table
+from gated_domains.data.inputs import Categories, Features, Images, Numbers, Table
 
 VALUES = np.arange(12.0).reshape(6, 2)
 GIVEN = {

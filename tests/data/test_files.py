@@ -12,9 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gated_domains.data import files
-from gated_domains.data.errors import DataError, decoding, did_you_mean, explain, first_line, listing, naming
-from gated_domains.data.files import cache_dir, data_dir, written_whole
+from gated_domains.data import errors
+from gated_domains.data.errors import (
+    DataError,
+    cache_dir,
+    data_folder,
+    decoding,
+    did_you_mean,
+    explain,
+    first_line,
+    listing,
+    naming,
+    written_whole,
+)
 
 
 def left_in(folder: Path) -> list[str]:
@@ -83,7 +93,7 @@ def test_a_disk_that_fills_up_at_the_last_moment_leaves_nothing(tmp_path, monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "a.txt").write_text("old")
-    monkeypatch.setattr(files.os, call, full)
+    monkeypatch.setattr(errors.os, call, full)
     with pytest.raises(OSError, match="No space left"), written_whole(tmp_path / "a.txt") as draft:
         draft.write_text("new")
     assert left_in(tmp_path) == ["a.txt"]
@@ -94,7 +104,7 @@ def test_a_file_that_may_grow_no_further_leaves_nothing(tmp_path):
     """A real limit of the system on the size of files, in a process of its own."""
     code = """
         import resource, sys
-        from gated_domains.data.files import written_whole
+        from gated_domains.data.errors import written_whole
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
         try:
             with written_whole(sys.argv[1]) as draft:
@@ -129,12 +139,12 @@ def test_the_cache_is_where_it_was_said_to_be(monkeypatch):
     assert cache_dir() == Path("/home/ada/.cache/gated-domains")
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
     assert cache_dir() == Path("/var/cache/gated-domains")
-    assert data_dir() == Path("/var/cache/gated-domains/data")
+    assert data_folder() == Path("/var/cache/gated-domains/data")
     monkeypatch.setenv("GATED_DOMAINS_CACHE", "~/mine")
     assert cache_dir() == Path("/home/ada/mine")
     monkeypatch.setenv("GATED_DOMAINS_DATA", "~/sets")
-    assert data_dir() == Path("/home/ada/sets")
-    assert data_dir("/srv") == Path("/srv")
+    assert data_folder() == Path("/home/ada/sets")
+    assert data_folder("/srv") == Path("/srv")
 
 
 # -- in words --------------------------------------------------------------------------------------------------------

@@ -14,12 +14,10 @@ import pytest
 from PIL import Image
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.fingerprint import fingerprint
-from gated_domains.data.inputs import Features, Images
+from gated_domains.data.inputs import Categories, Features, Images, Numbers, Table, fingerprint
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers import folders
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.tables import Categories, Numbers, Table
 
 
 def sites(**changed: Any) -> DomainDataset:
@@ -95,7 +93,7 @@ def test_it_is_the_same_in_every_process(tmp_path):
     (tmp_path / "t.csv").write_text("x,stain,site,y\n1,a,k,0\n2,b,k,1\n3,a,l,0\n4,b,l,1\n")
     code = (
         "from gated_domains.data.loading import load_data\n"
-        "from gated_domains.data.fingerprint import fingerprint\n"
+        "from gated_domains.data.inputs import fingerprint\n"
         f"print(fingerprint(load_data({str(tmp_path / 't.csv')!r})))"
     )
     done = subprocess.run(

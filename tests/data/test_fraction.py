@@ -16,8 +16,8 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.fraction import a_share_of
 from gated_domains.data.inputs import Features
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.runs.folder import all_runs

@@ -12,7 +12,7 @@ from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.groups import groups_among
+from gated_domains.data.labels import groups_among
 from gated_domains.data.sampling import DomainBlocks, InOrder
 
 ROWS = 60

@@ -17,10 +17,10 @@ from PIL import Image
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Images
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers import folders
 from gated_domains.data.readers.folders import ImageFiles, read_image
-from gated_domains.data.readers.reading import Reading
 
 
 def picture(seed: int = 0, *, height: int = 6, width: int = 8) -> np.ndarray:

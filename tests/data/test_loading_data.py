@@ -14,9 +14,9 @@ import pytest
 from gated_domains.data import loading
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
+from gated_domains.data.inputs import Numbers
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import DATASETS, Known, load_data
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.tables import Numbers
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from PIL import Image
 from gated_domains.data import InOrder, NewData, Reading, Schema, fit_encoding, load_data, place, read_like, schema_of
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
+from gated_domains.data.inputs import Categories, Table
 from gated_domains.data.matching import places_of, targets_like
 from gated_domains.data.readers import folders
-from gated_domains.data.tables import Categories, Table
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 needs_real_data = pytest.mark.skipif(not REAL.is_dir(), reason="real data (../shared/data) are not here")

@@ -15,9 +15,9 @@ import pytest
 from gated_domains.data import npz
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.npz import read_arrays
-from gated_domains.data.readers.reading import Reading
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 needs_real_data = pytest.mark.skipif(not REAL.is_dir(), reason="real data (../shared/data) are not here")

@@ -12,11 +12,9 @@ from PIL import Image
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.fingerprint import fingerprint
-from gated_domains.data.inputs import Features, Images, Inputs
+from gated_domains.data.inputs import Categories, Features, Images, Inputs, Numbers, Table, fingerprint
 from gated_domains.data.published import STATISTICS, Grouping, Published
 from gated_domains.data.readers.folders import ImageFiles
-from gated_domains.data.tables import Categories, Numbers, Table
 from made_published import LABELS, PARTS, divided, division, labelled
 
 # -- the division ------------------------------------------------------------------------------------------------------

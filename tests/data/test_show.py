@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gated_domains.data import files
+from gated_domains.data import errors
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features, Images, Inputs
+from gated_domains.data.inputs import Categories, Features, Images, Inputs, Numbers, Table
 from gated_domains.data.show import contact_sheet, overview, show_data
-from gated_domains.data.tables import Categories, Numbers, Table
 
 RNG = np.random.default_rng(0)
 
@@ -149,7 +148,7 @@ def test_a_full_disk_leaves_nothing_and_keeps_the_old_picture(tmp_path, monkeypa
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(errors.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         show_data(dataset(table()), path)
     assert os.listdir(tmp_path) == ["picture.png"]

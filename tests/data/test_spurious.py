@@ -10,7 +10,7 @@ import pytest
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.groups import groups_among
+from gated_domains.data.labels import groups_among
 from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
 from gated_domains.data.spurious import spurious

@@ -12,15 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gated_domains.data import encoding as table
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import TableEncoding, encoding_from, fit_encoding, table
-from gated_domains.data.encoding.table import NumberCode
+from gated_domains.data.encoding import NumberCode, TableEncoding, encoding_from, fit_encoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features, Images, Inputs
+from gated_domains.data.inputs import Categories, Features, Images, Inputs, Numbers, Table
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import hold_outs
-from gated_domains.data.tables import Categories, Numbers, Table
 
 NAN = float("nan")
 

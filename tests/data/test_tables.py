@@ -27,10 +27,10 @@ from pyarrow import csv as arrow_csv
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
+from gated_domains.data.inputs import Categories, Numbers, Table
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.readers import table_files
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.tables import Categories, Numbers, Table
 from gated_domains.settings import to_yaml
 
 REAL = Path(__file__).parents[3] / "shared" / "data"

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from gated_domains.cli import app
 from gated_domains.data import Reading, fit_encoding, load_data, read_like, schema_of
-from gated_domains.data.encoding.words import WordsEncoding
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError
-from gated_domains.data.readers.reading import option
-from gated_domains.data.schema import Schema
+from gated_domains.data.labels import option
+from gated_domains.data.other_encodings import WordsEncoding
 from gated_domains.data.show import show_data
 
 READING = Reading(text="review", target="stars", domain="shop")

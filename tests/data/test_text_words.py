@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from gated_domains.data import encoding_from, fit_encoding
+from gated_domains.data import other_encodings as encoding_words
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import words as encoding_words
-from gated_domains.data.encoding.words import WordsEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.fingerprint import fingerprint
-from gated_domains.data.inputs import Features
+from gated_domains.data.inputs import Features, fingerprint
+from gated_domains.data.other_encodings import WordsEncoding
 from gated_domains.data.text import words
 from gated_domains.data.text.inputs import Text
 from gated_domains.data.text.sparse import SparseRows

@@ -11,10 +11,9 @@ import torch
 from PIL import Image
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import encoding_from, fit_encoding
-from gated_domains.data.encoding.bands import BandsEncoding
-from gated_domains.data.encoding.base import ImageEncoding
+from gated_domains.data.encoding import ImageEncoding, encoding_from, fit_encoding
 from gated_domains.data.errors import DataError
+from gated_domains.data.other_encodings import BandsEncoding
 from gated_domains.data.wilds import sample_files
 from gated_domains.data.wilds.bands import BandFiles, Bands, averaged, read_bands
 from gated_domains.data.wilds.checking import look_at_files, missing, unreadable

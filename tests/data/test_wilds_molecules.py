@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.molecules.graphs import unpacked
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.wilds import molecules
 from gated_domains.data.wilds.molecules import read_molecules
 from made_ogb import read_rows, write_ogb, write_rows

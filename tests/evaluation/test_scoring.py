@@ -14,8 +14,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features
 from gated_domains.data.published import Grouping, Published
 from gated_domains.evaluation.metrics import METRICS, metric_for
-from gated_domains.evaluation.scores import score_by_domain
-from gated_domains.evaluation.scoring import MOST_DOMAINS, Scorer, official_scores
+from gated_domains.evaluation.scores import MOST_DOMAINS, Scorer, official_scores, score_by_domain
 from made_published import LABELS, divided, labelled
 
 ACCURACY = METRICS["accuracy"]

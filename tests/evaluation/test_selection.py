@@ -11,7 +11,7 @@ import pytest
 
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation import METRICS, SELECTION_RULES, DomainScores, Selector
-from gated_domains.evaluation.selection import Evidence, fixed_epoch
+from gated_domains.evaluation.metrics import Evidence, fixed_epoch
 from gated_domains.runs.recipe import Selection
 
 # Three classes told by four rows each; domains a and b of different sizes.

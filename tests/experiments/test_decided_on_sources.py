@@ -11,10 +11,10 @@ import pytest
 
 from gated_domains.applying.inside import open_gated
 from gated_domains.data.errors import DataError
+from gated_domains.data.inputs import Numbers, Table
+from gated_domains.data.labels import Reading
 from gated_domains.data.like import read_like
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.tables import Numbers, Table
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.insights import look
 from gated_domains.experiments.model import WEIGHTS, Model

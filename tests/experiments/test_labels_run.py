@@ -21,7 +21,7 @@ from gated_domains.data.inputs import Features
 from gated_domains.data.loading import DATASETS, Known
 from gated_domains.data.new_data import NewData
 from gated_domains.evaluation.formulas import FORMULAS
-from gated_domains.evaluation.selection import validation_loss
+from gated_domains.evaluation.metrics import validation_loss
 from gated_domains.experiments.model import Model
 from gated_domains.layer.tasks import Logits, MultiLabel
 from gated_domains.methods import METHODS, lisa

@@ -13,7 +13,7 @@ import pytest
 from gated_domains.data.errors import DataError
 from gated_domains.data.loading import DATASETS, Known
 from gated_domains.data.splits import hold_outs
-from gated_domains.evaluation.scoring import official_scores
+from gated_domains.evaluation.scores import official_scores
 from gated_domains.experiments.grid import named_as_asked, plan
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import parse_methods, resolved

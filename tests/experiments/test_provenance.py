@@ -15,8 +15,8 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.fraction import a_share_of
 from gated_domains.data.inputs import Features
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.provenance import SEEN, Provenance, seen_by, split_hash

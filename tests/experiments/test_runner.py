@@ -20,8 +20,8 @@ from gated_domains.common.health import GateHealth
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.recipe_parsing import read_recipe, resolved
 from gated_domains.methods import ERM
 from gated_domains.methods.gdu import GDU

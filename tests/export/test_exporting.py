@@ -280,7 +280,7 @@ def test_the_command_refuses_what_it_does_not_know(run, tmp_path, monkeypatch):
 
 
 def test_molecules_as_graphs_are_refused_with_the_reason():
-    from gated_domains.data.encoding.molecules import GraphEncoding
+    from gated_domains.data.other_encodings import GraphEncoding
     from gated_domains.export.feeds import feeds_of
 
     with pytest.raises(DataError, match="a model for graphs cannot be exported: its samples differ in size"):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gated_domains.data.encoding import TableEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import Features
-from gated_domains.data.tables import Categories, Numbers, Table
+from gated_domains.data.inputs import Categories, Features, Numbers, Table
 from gated_domains.export.table_front import MISSING, NEVER_SEEN, TableFront, table_arrays
 
 LEVELS = ("a", "b", "c", "d")

@@ -14,9 +14,9 @@ import torch
 from gated_domains import GDUClassifier
 from gated_domains.applying.opening import open_model
 from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.labels import Reading
 from gated_domains.data.like import read_like
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.insight.alarm import ChangeAlarm, heard_of
 from gated_domains.layer import GatedDomainUnits, GateStream
 from gated_domains.runs.recipe import DataSettings

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from gated_domains.data import Reading, fit_encoding, load_data, read_like, schema_of
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features
-from gated_domains.data.schema import Schema
 from gated_domains.data.text import embeddings
 from gated_domains.data.text.embeddings import WIDTH, embeddings_of
 from gated_domains.data.text.inputs import Text

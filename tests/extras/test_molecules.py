@@ -10,15 +10,14 @@ import pytest
 
 from gated_domains.data import Reading, fit_encoding, hold_outs, load_data, read_like, schema_of
 from gated_domains.data.check import check_data
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import cache_dir
+from gated_domains.data.dataset import Schema
+from gated_domains.data.errors import DataError, cache_dir
 from gated_domains.data.molecules import parsing
 from gated_domains.data.molecules.features import graph_of
 from gated_domains.data.molecules.fingerprints import Bits
 from gated_domains.data.molecules.graphs import Graphs, unpacked
 from gated_domains.data.molecules.inputs import read_molecules
 from gated_domains.data.molecules.scaffolds import NO_RING
-from gated_domains.data.schema import Schema
 from gated_domains.data.show import show_data
 
 pytestmark = pytest.mark.extras

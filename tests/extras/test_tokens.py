@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from gated_domains.data import Reading, encoding_from, fit_encoding, load_data, place, read_like, schema_of
-from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding.tokens import TokenEncoding
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import cache_dir
+from gated_domains.data.dataset import DomainDataset, Schema
+from gated_domains.data.errors import DataError, cache_dir
+from gated_domains.data.other_encodings import TokenEncoding
 from gated_domains.data.sampling import InOrder
-from gated_domains.data.schema import Schema
 from gated_domains.data.text import token_rows, tokenising
 from gated_domains.data.text.inputs import Text
 from gated_domains.data.text.vocabulary import PIECES, trained_tokenizer, wordpiece

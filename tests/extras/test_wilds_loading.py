@@ -15,9 +15,9 @@ pytest.importorskip("wilds")
 
 from gated_domains.data.check import check_data  # noqa: E402
 from gated_domains.data.errors import DataError  # noqa: E402
+from gated_domains.data.labels import Reading  # noqa: E402
 from gated_domains.data.loading import load_data  # noqa: E402
 from gated_domains.data.molecules.graphs import unpacked  # noqa: E402
-from gated_domains.data.readers.reading import Reading  # noqa: E402
 from gated_domains.data.wilds import WILDS, load_wilds, places  # noqa: E402
 from gated_domains.data.wilds.package import open_wilds, wilds_class  # noqa: E402
 from made_ogb import write_ogb  # noqa: E402

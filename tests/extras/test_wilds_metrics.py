@@ -13,7 +13,7 @@ pytest.importorskip("wilds")
 
 from gated_domains.data.wilds import WILDS, places  # noqa: E402
 from gated_domains.data.wilds.package import open_wilds  # noqa: E402
-from gated_domains.evaluation.scoring import official_scores  # noqa: E402
+from gated_domains.evaluation.scores import official_scores  # noqa: E402
 from made_wilds import loaded, small_miniature  # noqa: E402
 from wilds_eval import wilds_eval  # noqa: E402
 

@@ -13,8 +13,8 @@ from made_gates import inputs_of, looked_into
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.inputs import Features
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import hold_outs
 from gated_domains.data.text.inputs import Text
 from gated_domains.evaluation.scores import metric_for

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments import insights as looking
 from gated_domains.experiments.insights import look, look_at, missing_insights, worth_a_look
 from gated_domains.experiments.model import WEIGHTS

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gated_domains.data.inputs import Features, Images
-from gated_domains.data.tables import Categories, Numbers, Table
+from gated_domains.data.inputs import Categories, Features, Images, Numbers, Table
 from gated_domains.data.text.inputs import Text
 from gated_domains.data.wilds.bands import Bands
 from gated_domains.insight.previews import MOST_COLUMNS, columns, pictures, texts, values

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gated_domains.data.errors import DataError
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.insight.shift import LeftOut, calibrate_accuracy
 from gated_domains.insight.shift.distances import Distances
 from gated_domains.insight.shift.reference import Reference, balanced

@@ -26,7 +26,7 @@ from PIL import Image
 from gated_domains import cli
 from gated_domains.data.check import check_data
 from gated_domains.data.errors import DataError
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 FILES_A_KIND = 500
 SECONDS_A_FILE = 20

@@ -25,8 +25,8 @@ import made_runs
 from gated_domains.cli import app, one_voice
 from gated_domains.data.batches import place
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.experiments.model import Model
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.training.checkpoints import newest_checkpoint

@@ -18,7 +18,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import InOrder
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.experiments.model import Model
 from gated_domains.layer import GatedDomainUnits
 from gated_domains.layer.fitting import choose_num_bases, median_sigma

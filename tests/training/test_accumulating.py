@@ -11,7 +11,7 @@ import torch
 from gated_domains.backbones.bodies import MLP
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
-from gated_domains.evaluation.selection import SelectionRule
+from gated_domains.evaluation.metrics import SelectionRule
 from gated_domains.methods import Classes
 from gated_domains.training import loop
 from gated_domains.training.material import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks

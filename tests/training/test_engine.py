@@ -12,7 +12,7 @@ from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.errors import DataError
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.methods import ERM, Numbers
 from gated_domains.training import compiling
 from gated_domains.training.engine import Hardware, as_computed

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gated_domains.data.batches import DomainBatch
-from gated_domains.data.encoding.base import ImageEncoding
+from gated_domains.data.encoding import ImageEncoding
 from gated_domains.data.errors import DataError
 from gated_domains.layer.tasks import Prediction
 from gated_domains.methods import ERM, Classes, Method

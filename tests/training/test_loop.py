@@ -17,7 +17,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import InOrder
-from gated_domains.evaluation.selection import SelectionRule
+from gated_domains.evaluation.metrics import SelectionRule
 from gated_domains.experiments.model import class_weights
 from gated_domains.layer.tasks import Logits
 from gated_domains.methods import ERM, Classes

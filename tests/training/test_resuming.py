@@ -146,7 +146,7 @@ def test_checkpoints_lie_as_many_seconds_apart_as_was_asked_for(tmp_path):
 
 
 def test_early_stopping_is_remembered_over_a_cut(tmp_path):
-    from gated_domains.evaluation.selection import SelectionRule
+    from gated_domains.evaluation.metrics import SelectionRule
 
     data = material(vectors(60), train=40, validation=20)
     scores = {0: 5.0, 1: 4.0, 2: 3.0, 3: 2.0}

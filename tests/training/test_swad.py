@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from gated_domains.evaluation.selection import validation_loss
+from gated_domains.evaluation.metrics import validation_loss
 from gated_domains.training.checkpoints import load_checkpoint, save_checkpoint
 from gated_domains.training.material import looks
 from gated_domains.training.norms import renew_norms

@@ -19,7 +19,7 @@ from gated_domains.backbones.mixstyle import MapMixer
 from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Method
 from gated_domains.settings import parsed

@@ -10,8 +10,8 @@ import torch
 from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, TrainedOn
 from gated_domains.applying.refitting import refitted_controls
 from gated_domains.data.errors import DataError, explain
+from gated_domains.data.labels import Reading
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
 from gated_domains.evaluation.metrics import metric_for
 from gated_domains.insight.doctor import Diagnosis, Finding, examine
 from gated_domains.insight.doctor.cures import Origin

@@ -20,18 +20,16 @@ from gated_domains.applying.opening import kind_of
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.finding import evaluating
 from gated_domains.data.batches import place
-from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import expanded
+from gated_domains.data.dataset import DomainDataset, Schema
+from gated_domains.data.errors import DataError, expanded
 from gated_domains.data.inputs import Rows
+from gated_domains.data.labels import Reading
 from gated_domains.data.like import read_like
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.sampling import InOrder
-from gated_domains.data.schema import Schema
 from gated_domains.estimators.estimator import NetworkEstimator
 from gated_domains.estimators.gated import Gated
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.experiments.run_features import runner_of
 from gated_domains.experiments.runner import Runner

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from gated_domains.applying.by_domain import asked_in_parts
 from gated_domains.applying.predictor import NO_STREAM, GatesBy
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.new_data import NewData
-from gated_domains.data.schema import Schema
 from gated_domains.estimators.saving import load_estimator
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.export.estimator_schema import schema_of_estimator
 from gated_domains.insight.alarm import ChangeAlarm
 from gated_domains.layer.stream import GateStream

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from gated_domains.applying.by_domain import asked_in_parts
 from gated_domains.applying.predictor import GatesBy
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Rows
 from gated_domains.data.new_data import NewData
-from gated_domains.data.schema import Schema
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.export.feeds import feeding
 from gated_domains.export.onnx_file import OnnxFile
 from gated_domains.training.predicting import parts_of_one_domain

@@ -10,11 +10,11 @@ import torch
 
 from gated_domains.applying.predictor import NO_STREAM, GatesBy
 from gated_domains.data.batches import place
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError
 from gated_domains.data.new_data import NewData
-from gated_domains.data.schema import Schema
 from gated_domains.evaluation.calibration import tempered
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.experiments.model import Model
 from gated_domains.insight.alarm import ChangeAlarm
 from gated_domains.layer.stream import GateStream

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from gated_domains.applying.of_run import RunPredictor
 from gated_domains.applying.predictor import NO_STREAM, GatesBy, Predictor
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import expanded
+from gated_domains.data.errors import DataError, expanded
 from gated_domains.estimators.saving import CARD
 from gated_domains.insight.alarm import DELTA
 from gated_domains.layer.stream import GateStream

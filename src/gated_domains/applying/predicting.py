@@ -15,14 +15,13 @@ from gated_domains.applying.predictor import HasAlarm, Predictor
 from gated_domains.applying.tables import prediction_table
 from gated_domains.applying.writing import SUFFIXES, predictions_path, writing
 from gated_domains.data.blocks import blocks_like
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import expanded
+from gated_domains.data.errors import DataError, expanded
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import DATASETS, follow_card, is_card
 from gated_domains.data.new_data import NewData
 from gated_domains.data.parts import Blocks
 from gated_domains.data.progress import progress
-from gated_domains.data.readers.reading import Reading
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.insight.alarm import Alarm
 
 _MANY = 20  # files, from which on they are counted for whoever waits

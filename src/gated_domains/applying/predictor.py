@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, Protocol, runtime_checkable
 
+from gated_domains.data.dataset import Schema
 from gated_domains.data.new_data import NewData
-from gated_domains.data.schema import Schema
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.insight.alarm import ChangeAlarm
 
 #: What gates compare with the bases: each sample, a batch of one site, or the last rows of a stream.

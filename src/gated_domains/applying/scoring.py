@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.new_data import NewData
-from gated_domains.evaluation.predicted import Predicted
-from gated_domains.evaluation.scores import DomainScores, metric_for, score_by_domain
+from gated_domains.evaluation.scores import DomainScores, Predicted, metric_for, score_by_domain
 
 
 def score_new(data: NewData, predicted: Predicted) -> DomainScores:

@@ -11,12 +11,11 @@ import numpy as np
 
 from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun
 from gated_domains.data.errors import DataError, explain, listing
-from gated_domains.data.held_out import is_fold
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading, is_fold
 from gated_domains.data.splits import OFFICIAL
 from gated_domains.estimators.gated import GDUClassifier
 from gated_domains.estimators.saving import load_estimator
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.experiments.model import digest_of_weights
 from gated_domains.experiments.run_scores import TEST, VALIDATION
 from gated_domains.experiments.runner import Runner

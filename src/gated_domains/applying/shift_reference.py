@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from gated_domains.applying.inside import GatedEstimator, GatedModel, GatedRun, Looked
 from gated_domains.data.errors import DataError, explain
+from gated_domains.data.labels import Reading
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.splits import by_first_row, groups_of
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.experiments.model import digest_of_weights
 from gated_domains.insight.sampling import ALL
 from gated_domains.insight.shift.reference import Reference, balanced

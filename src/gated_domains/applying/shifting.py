@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from gated_domains.applying.inside import GatedModel, GatedRun
 from gated_domains.applying.shift_accuracy import Make, foresight_of
 from gated_domains.applying.shift_reference import confidence_of, reference_of
+from gated_domains.data.dataset import Schema
 from gated_domains.data.encoding import TableEncoding
 from gated_domains.data.errors import DataError, first_line, listing
+from gated_domains.data.labels import Reading
 from gated_domains.data.like import read_like
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.schema import Schema
 from gated_domains.data.splits import by_first_row, groups_of
 from gated_domains.insight.sampling import drawn, whole_groups
 from gated_domains.insight.shift.report import NewSite, site_shift

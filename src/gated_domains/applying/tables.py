@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.new_data import NewData
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 
 
 def prediction_table(

@@ -11,8 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from gated_domains.applying.tables import fitted
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, written_whole
 
 SUFFIXES = (".csv", ".parquet")
 _ROW_GROUP = 1 << 16  # rows of Parquet that are written together

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gated_domains.cli.options import DataDir, What, takes_reading
 from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 if TYPE_CHECKING:
     from gated_domains.applying.predictor import GatesBy

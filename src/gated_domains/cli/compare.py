@@ -25,7 +25,7 @@ from gated_domains.cli.options import (
     takes_training,
 )
 from gated_domains.data.errors import DataError
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 from gated_domains.runs.environment import first_process
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help

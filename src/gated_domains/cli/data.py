@@ -15,7 +15,7 @@ from gated_domains.cli.options import DataDir, Seed, What, takes_reading
 from gated_domains.cli.printing import print_hanging
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 app = typer.Typer(help="Look at data, check them, and get them.", no_args_is_help=True)
 
@@ -27,7 +27,7 @@ _MARKS = {"broken": ("✗", "bold red"), "look": ("!", "yellow"), "note": ("·",
 def list_(data_dir: DataDir = None) -> None:
     """The data sets that go by a name, and where they are."""
     from gated_domains.data.digits5 import DOMAINS
-    from gated_domains.data.files import data_dir as find
+    from gated_domains.data.errors import data_folder as find
     from gated_domains.data.loading import DATASETS
     from gated_domains.data.wilds import is_wilds
 

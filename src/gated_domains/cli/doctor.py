@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gated_domains.cli.options import DataDir, takes_reading
 from gated_domains.cli.printing import print_hanging
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 if TYPE_CHECKING:
     from gated_domains.insight.doctor import Diagnosis

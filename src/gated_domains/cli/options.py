@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 What = Annotated[str, typer.Argument(metavar="DATA", help="A name (see `data list`), a file, a folder, a .yaml card.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data sets lie; else $GATED_DOMAINS_DATA, else the cache.")]

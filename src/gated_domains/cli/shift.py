@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gated_domains.cli.options import DataDir, Seed, takes_reading
 from gated_domains.cli.printing import print_hanging
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
     from gated_domains.experiments.runner import Runner

@@ -23,7 +23,7 @@ from gated_domains.cli.printing import print_hanging
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.inputs import Rows
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 if TYPE_CHECKING:
     from gated_domains.experiments.suggestion import Suggestion
@@ -214,7 +214,7 @@ def _check_options(*, score: str, on: str, most: int, runs: int, max_rows: int) 
 
 def _writable(path: Path) -> Path:
     """A place that a picture can be written to; asked before the work, not after it."""
-    from gated_domains.data.files import expanded
+    from gated_domains.data.errors import expanded
     from gated_domains.data.pictures import picture_path
 
     path = expanded(picture_path(path))

@@ -18,7 +18,7 @@ from gated_domains.cli.options import (
     takes_reading,
     takes_training,
 )
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 
 
 @takes_hardware

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from gated_domains.data.dataset import DomainDataset
     from gated_domains.data.encoding import encoding_from, fit_encoding
     from gated_domains.data.errors import DataError
+    from gated_domains.data.labels import Reading
     from gated_domains.data.like import NewData, Schema, read_like, schema_of
     from gated_domains.data.loading import DATASETS, load_data
-    from gated_domains.data.readers.reading import Reading
     from gated_domains.data.sampling import DomainBalanced, DomainBlocks, InOrder, Shared, Shuffled, sampler_for
     from gated_domains.data.splits import HoldOut, all_sources, hold_outs
     from gated_domains.data.synthetic import Mixture
@@ -29,8 +29,8 @@ _HOMES = {
     "InOrder": "sampling",
     "Mixture": "synthetic",
     "NewData": "new_data",
-    "Reading": "readers.reading",
-    "Schema": "schema",
+    "Reading": "labels",
+    "Schema": "dataset",
     "Shared": "sampling",
     "Shuffled": "sampling",
     "all_sources": "splits",
@@ -41,7 +41,7 @@ _HOMES = {
     "place": "batches",
     "read_like": "like",
     "sampler_for": "sampling",
-    "schema_of": "schema",
+    "schema_of": "dataset",
 }
 
 __all__ = [

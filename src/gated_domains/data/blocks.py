@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from gated_domains.data.dataset import Schema
 from gated_domains.data.encoding import ImageEncoding
 from gated_domains.data.errors import decoding
+from gated_domains.data.labels import Reading
 from gated_domains.data.like_blocks import images_in_blocks, table_in_blocks, whole
-from gated_domains.data.loading import DATASETS, follow_card, is_card, located, reader_of
+from gated_domains.data.loading import DATASETS, follow_card, is_card, located, read_table, reader_of
 from gated_domains.data.npz import array_headers
 from gated_domains.data.npz_blocks import npz_folder_in_blocks, npz_in_blocks
 from gated_domains.data.parts import Blocks
-from gated_domains.data.readers import arrays, columns, folders
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.readers import arrays, folders
 from gated_domains.data.readers.table_files import COMPRESSED_SUFFIXES, PARQUET_SUFFIXES, bare_suffix
-from gated_domains.data.schema import Schema
 
 LARGE = 1 << 26
 """Bytes from which on data are read in parts: of a CSV file as it lies there, of others once they are unpacked."""
@@ -77,7 +77,7 @@ def _opener(path: Path) -> _Opener | None:
     if path.is_file() and path.suffix.lower() in folders.IMAGE_SUFFIXES:
         return None
     readers: dict[object, _Opener] = {
-        columns.read_table: table_in_blocks,
+        read_table: table_in_blocks,
         folders.read_folder: images_in_blocks,
         arrays.read_npz: npz_in_blocks,
         arrays.read_npz_folder: npz_folder_in_blocks,

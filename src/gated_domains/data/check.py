@@ -12,17 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import fit_encoding
-from gated_domains.data.encoding.table import TableEncoding
-from gated_domains.data.errors import DataError, first_line, listing, row_name
-from gated_domains.data.files import expanded
-from gated_domains.data.inputs import Features
+from gated_domains.data.encoding import TableEncoding, fit_encoding
+from gated_domains.data.errors import DataError, expanded, first_line, listing, row_name
+from gated_domains.data.inputs import Categories, Column, Features, Numbers, Table
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, reader_of
 from gated_domains.data.readers import folders
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.sizes import sizes_of
 from gated_domains.data.splits import HoldOut, are_copies, hold_outs
-from gated_domains.data.tables import Categories, Column, Numbers, Table
 from gated_domains.data.wilds.sets import is_wilds
 
 FEW_ROWS = 20

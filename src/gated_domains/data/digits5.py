@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data import files
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, listing
+from gated_domains.data.errors import DATA_VARIABLE, DataError, cache_dir, data_folder, listing
 from gated_domains.data.inputs import Images
 from gated_domains.data.npz import array_headers, read_arrays
 
@@ -33,7 +32,7 @@ def digits5(*, data_dir: StrPath | None = None, small: bool = False) -> DomainDa
     Where SYN alone is missing, it is rendered from fonts, and ``notes`` say so.
     """
     name = folder_name(small=small)
-    paths = [files.data_dir(data_dir) / name / f"{domain}.npz" for domain in DOMAINS]
+    paths = [data_folder(data_dir) / name / f"{domain}.npz" for domain in DOMAINS]
     missing = [path for path in paths if not path.is_file()]
     if [path.stem for path in missing] == ["syn"]:
         paths[DOMAINS.index("syn")] = _rendered_syn(small=small)
@@ -144,7 +143,7 @@ def _rendered_syn(*, small: bool) -> Path:
     """A SYN rendered from fonts, made once into the cache: nobody may write where data lie, perhaps."""
     from gated_domains.data.originals.prepare import render_syn  # writes what is read here, and so imports this module
 
-    path = files.cache_dir() / "rendered" / folder_name(small=small) / "syn.npz"
+    path = cache_dir() / "rendered" / folder_name(small=small) / "syn.npz"
     if not path.is_file():
         render_syn(path.parent, small=small)
     return path
@@ -153,8 +152,8 @@ def _rendered_syn(*, small: bool) -> Path:
 def _missing(name: str, paths: list[Path], data_dir: StrPath | None) -> DataError:
     places = (
         f"--data-dir ({'not given' if data_dir is None else data_dir})",
-        f"${files.DATA_VARIABLE} ({os.environ.get(files.DATA_VARIABLE) or 'not set'})",
-        f"the cache ({files.cache_dir() / 'data'})",
+        f"${DATA_VARIABLE} ({os.environ.get(DATA_VARIABLE) or 'not set'})",
+        f"the cache ({cache_dir() / 'data'})",
     )
     small = " --small" if name != "digits5" else ""
     fetch = "" if small else "`gated-domains data fetch digits5` with a network, or "

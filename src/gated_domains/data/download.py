@@ -23,8 +23,7 @@ from urllib.request import (
 )
 
 from gated_domains.data.catalogue import RemoteFile
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, written_whole
 from gated_domains.data.progress import progress
 
 _BLOCK = 1 << 16

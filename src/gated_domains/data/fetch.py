@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from gated_domains.data import files
 from gated_domains.data.catalogue import DIGITS5, RemoteFile
 from gated_domains.data.digits5 import folder_name
 from gated_domains.data.download import download, to_stderr
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.errors import DataError, data_folder, did_you_mean, listing
 from gated_domains.data.originals.prepare import RENDERED, Preparation, already_prepared, prepare_digits5
 from gated_domains.data.wilds.fetching import fetch_wilds
 from gated_domains.data.wilds.sets import PREFIX, WILDS, is_wilds
@@ -45,10 +44,10 @@ def fetch(
     if is_wilds(name):
         return fetch_wilds(name, data_dir=data_dir, offline=offline, timeout=timeout, say=say)
     parts = tuple(DIGITS5) if name == "digits5" else (name,)
-    folder = files.data_dir(data_dir) / "originals" / "digits5"
+    folder = data_folder(data_dir) / "originals" / "digits5"
     failures: dict[str, str] = {}
     for part in parts:
-        if _is_prepared(files.data_dir(data_dir) / folder_name(small=False) / f"{part}.npz"):
+        if _is_prepared(data_folder(data_dir) / folder_name(small=False) / f"{part}.npz"):
             continue
         try:
             _have(part, folder, offline=offline, timeout=timeout, say=say)

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.encoding import ColumnsEncoding, FeatureEncoding, ImageEncoding
+from gated_domains.data.dataset import DomainDataset, Schema, schema_of
+from gated_domains.data.encoding import FeatureEncoding, ImageEncoding
 from gated_domains.data.errors import DataError, naming
-from gated_domains.data.inputs import Inputs, describe_images
+from gated_domains.data.inputs import Inputs, Table, describe_images
+from gated_domains.data.labels import Reading
 from gated_domains.data.like_column import LikeColumn, read_like_tasks
-from gated_domains.data.like_numbers import LikeNumbers
-from gated_domains.data.like_table import LikeTable, TableForm, read_in_form
-from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, located, reader_of
+from gated_domains.data.like_table import LikeNumbers, LikeTable, TableForm, read_in_form
+from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, located, read_table, reader_of
 from gated_domains.data.matching import targets_like
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers import arrays, columns, folders
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.schema import Schema, schema_of
-from gated_domains.data.tables import Table
+from gated_domains.data.other_encodings import ColumnsEncoding
+from gated_domains.data.readers import arrays, folders
 from gated_domains.data.text import task_files
 from gated_domains.data.text.inputs import Text
 
@@ -78,7 +76,7 @@ def _reader(path: Path) -> _Reader:
     if path.is_file() and path.suffix.lower() in folders.IMAGE_SUFFIXES:
         return _images
     readers: dict[object, _Reader] = {
-        columns.read_table: _table,
+        read_table: _table,
         task_files.read_task_files: _tasks,
         folders.read_folder: _images,
         arrays.read_npz: _arrays,

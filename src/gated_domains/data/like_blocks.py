@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gated_domains.data.dataset import Schema
+from gated_domains.data.labels import Reading
 from gated_domains.data.like import files_encoding, read_like, table_form
 from gated_domains.data.like_table import LikeTable, TableForm, domain_with_holes
 from gated_domains.data.new_data import NewData
 from gated_domains.data.parts import Blocks, in_parts_of, read_parts
 from gated_domains.data.progress import progress
 from gated_domains.data.readers import folders
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.readers.table_blocks import TableBlocks, look_through
 from gated_domains.data.readers.table_files import values_named
-from gated_domains.data.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError, did_you_mean, listing, naming
+from gated_domains.data.labels import Reading
 from gated_domains.data.like_table import answers_in_text, check_said, new_domains, new_targets, rows_to_score
 from gated_domains.data.matching import targets_like
 from gated_domains.data.new_data import NewData
 from gated_domains.data.readers.cells import kept_values
 from gated_domains.data.readers.one_column import OPTIONS, by_scaffold, input_column, samples_in
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.schema import Schema
 from gated_domains.data.text.forms import seen_as
 from gated_domains.data.text.task_files import tasks_in
 

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.data.inputs import Inputs
-from gated_domains.data.labels import as_domains
-from gated_domains.data.matching import targets_like
+from gated_domains.data.dataset import Schema
+from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.inputs import Features, Inputs, Table, refuse_non_finite
+from gated_domains.data.labels import Reading, as_domains
+from gated_domains.data.loading import OPTIONS, target_name, with_target
+from gated_domains.data.matching import KnownColumn, read_known, targets_like
 from gated_domains.data.new_data import NewData
-from gated_domains.data.readers.cells import kept_values, plain_values
-from gated_domains.data.readers.columns import OPTIONS, target_name, with_target
-from gated_domains.data.readers.known_columns import KnownColumn, read_known
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.readers.cells import as_numbers, is_number, kept_values, plain_values
 from gated_domains.data.readers.table_files import read_table_file, values_named
-from gated_domains.data.schema import Schema
-from gated_domains.data.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,3 +181,25 @@ def new_domains(
 def domain_with_holes(name: str, empty: int, rows: int) -> str:
     """What is noted of a domain that is not known of every row."""
     return f"column {name!r}, the domain, is empty in {empty:,} of {rows:,} rows and is passed over"
+
+
+class LikeNumbers(LikeTable):
+    """A CSV or Parquet file for a model of vectors: its columns of numbers, where there are as many; see ``read_like``.
+
+    The target, the domain and what is kept beside are none of them, wherever they are named.
+    """
+
+    def samples(self, table: pa.Table, notes: list[str]) -> Inputs:
+        (width,) = self.schema.encoding.shape
+        others = {self.reading.target, self.reading.domain, *self.reading.metadata}
+        names = [name for name in table.column_names if name not in others and is_number(table.column(name).type)]
+        if len(names) != width:
+            raise DataError(
+                f"holds a table, but the model was trained on vectors of features, {width:,} numbers each without "
+                f"names: columns of numbers would be taken in their order, but there are {len(names):,} "
+                f"({listing(names) or 'none'}); leave out what is no input with --drop, or give an .npz"
+            )
+        values = np.stack([as_numbers(table.column(name)) for name in names], axis=1)
+        refuse_non_finite(values, names)
+        notes.append(f"the model knows no names of columns: columns are taken in their order, {listing(names, 5)}")
+        return Features(values)

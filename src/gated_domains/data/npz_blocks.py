@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError, naming
 from gated_domains.data.inputs import Features, Images
+from gated_domains.data.labels import Reading
 from gated_domains.data.like import check_arrays_said, check_inputs
 from gated_domains.data.like_blocks import whole
 from gated_domains.data.new_data import NewData
 from gated_domains.data.npz import Header, array_headers, in_row_order, open_arrays, read_arrays
 from gated_domains.data.parts import Blocks, in_parts_of, read_parts
 from gated_domains.data.readers import arrays
-from gated_domains.data.readers.reading import Reading
-from gated_domains.data.schema import Schema
 
 Named = dict[str, NDArray[Any]]
 

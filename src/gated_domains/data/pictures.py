@@ -8,8 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, written_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

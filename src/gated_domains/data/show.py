@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
+from gated_domains.data.inputs import Table
 from gated_domains.data.pictures import picture_path, write_figure
 from gated_domains.data.sizes import sizes_of
-from gated_domains.data.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing, row_name
-from gated_domains.data.held_out import held_out_domains, is_fold
-from gated_domains.data.inputs import Rows
+from gated_domains.data.inputs import Rows, Table, likely_domains
+from gated_domains.data.labels import held_out_domains, is_fold
 from gated_domains.data.new_data import NewData
 from gated_domains.data.published import TEST, TRAIN, VALIDATION
-from gated_domains.data.stratified import draw
-from gated_domains.data.tables import Table, likely_domains
+from gated_domains.data.sampling import draw
 
 _Mask = NDArray[np.bool_]
 _MOST_DOMAINS = 0.5  # as a share of the rows

@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from gated_domains.estimators.material import known_domains
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.layer.units import GatedDomainUnits
 
 if TYPE_CHECKING:  # insight brings training with it, which fitting does without

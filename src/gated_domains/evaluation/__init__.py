@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gated_domains.evaluation.calibration import fit_temperature, tempered
-    from gated_domains.evaluation.metrics import METRICS, Metric, metric_for, metric_named, metrics_for
+    from gated_domains.evaluation.metrics import (
+        METRICS,
+        SELECTION_RULES,
+        Metric,
+        SelectionRule,
+        Selector,
+        metric_for,
+        metric_named,
+        metrics_for,
+    )
     from gated_domains.evaluation.scores import DomainScores, score_by_domain
-    from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule, Selector
     from gated_domains.evaluation.statistics import (
         Effect,
         Interval,
@@ -35,15 +43,15 @@ if TYPE_CHECKING:
 # Imported when first asked for: computing scores brings torch, which tables of stored ones do without.
 _HOMES = {
     "METRICS": "metrics",
-    "SELECTION_RULES": "selection",
+    "SELECTION_RULES": "metrics",
     "DomainScores": "scores",
     "Effect": "statistics",
     "Interval": "statistics",
     "Metric": "metrics",
     "RandomEffects": "statistics",
     "Record": "statistics",
-    "SelectionRule": "selection",
-    "Selector": "selection",
+    "SelectionRule": "metrics",
+    "Selector": "metrics",
     "Spread": "statistics",
     "decide": "statistics",
     "domain_record": "statistics",

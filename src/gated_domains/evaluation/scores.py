@@ -1,4 +1,4 @@
-"""Scores: one number a domain, the same over all rows, their mean and the worst; the same again over groups."""
+"""Predictions and their scores: by domain, over all rows, mean and worst, by groups, or as the publisher asks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
+from gated_domains.data.inputs import Rows
+from gated_domains.data.labels import groups_among
+from gated_domains.data.published import TEST, Grouping, Published
 from gated_domains.evaluation.metrics import (
     METRICS,
     Metric,
@@ -24,13 +28,32 @@ __all__ = [
     "METRICS",
     "DomainScores",
     "Metric",
+    "Predicted",
+    "Scorer",
     "has_score",
     "metric_for",
     "metric_named",
     "metrics_for",
+    "official_scores",
     "score_by_domain",
     "significant",
 ]
+MOST_DOMAINS = 1_000
+"""Rows of more domains than this are scored together: a scaffold of two molecules has no score to speak of."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions of rows, in their order."""
+
+    output: NDArray[Any]
+    beta: NDArray[Any] | None = None
+    residual: NDArray[Any] | None = None
+    coverage: NDArray[Any] | None = None
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that is there, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -208,3 +231,107 @@ def _check(output: NDArray[Any], targets: NDArray[Any], metric: Metric) -> None:
     outside = targets.min() if targets.min() < 0 else targets.max()
     if not 0 <= outside < output.shape[1]:
         raise DataError(f"a target is class {outside}, but outputs are for {output.shape[1]} classes")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scorer:
+    """Scores of rows of one data set in one metric.
+
+    ``score_by`` names what groups are scored beside domains. With ``pooled`` all rows are one domain of that name. With
+    ``official`` the groups, and what of the metric counts, are the publisher's; by domain there is then the one score
+    that counts.
+    """
+
+    dataset: DomainDataset
+    metric: Metric
+    score_by: tuple[str, ...] = ()
+    pooled: str | None = None
+    official: bool = False
+
+    def __call__(self, output: NDArray[Any], rows: Rows) -> DomainScores:
+        data = self.dataset
+        if self.official and data.published is not None:
+            return official_scores(
+                data.published, output, data.targets[rows], rows, metric=self.metric, name=self.pooled or TEST
+            )
+        domains, names = self._domains(rows)
+        groups = groups_among(data, rows, self.score_by) if self.score_by else None
+        return score_by_domain(
+            output,
+            data.targets[rows],
+            domains=domains,
+            domain_names=names,
+            metric=self.metric,
+            groups=None if groups is None else groups.index[rows],
+            group_names=() if groups is None else groups.names,
+        )
+
+    def has_score(self, rows: Rows) -> bool:
+        """Whether these rows have such a score, whatever is said of them; of groups that count, one must have it."""
+        targets, published = self.dataset.targets, self.dataset.published
+        if not len(rows) or not has_score(self.metric, targets[rows]):
+            return False
+        if not self.official or published is None or not _counts_groups(published, self.metric):
+            return True
+        return any(
+            has_score(self.metric, targets[rows[of_each == place]])
+            for of_each in (grouping.index[rows] for grouping in published.groupings)
+            for place in np.unique(of_each[of_each >= 0])
+        )
+
+    def _domains(self, rows: Rows) -> tuple[NDArray[Any] | None, Sequence[str]]:
+        if self.pooled is not None:
+            return np.zeros(len(rows), np.int64), (self.pooled,)
+        if self.dataset.domains is None or len(np.unique(self.dataset.domains[rows])) > MOST_DOMAINS:
+            return None, ()
+        return self.dataset.domains[rows], self.dataset.domain_names
+
+
+def official_scores(
+    published: Published,
+    output: NDArray[Any],
+    targets: NDArray[Any],
+    rows: Rows,
+    *,
+    metric: Metric | None = None,
+    name: str = TEST,
+) -> DomainScores:
+    """The score that counts for the publisher, as that of one domain called ``name``; the average case is ``overall``.
+
+    ``targets`` and ``output`` are of these ``rows``. ``by_group`` has the groups that the publisher scores. In another
+    metric than the published one, that of all rows counts.
+    """
+    metric = metric or metric_named(published.metric)
+    groups: dict[str, float] = {}
+    unscored: list[str] = []
+    overall = None
+    counted = published.groupings if metric.name == published.metric else ()
+    for grouping in counted or (Grouping((), np.full(len(published.parts), -1)),):
+        found = score_by_domain(
+            output,
+            targets,
+            domains=None,
+            domain_names=(),
+            metric=metric,
+            groups=grouping.index[rows],
+            group_names=grouping.names,
+        )
+        overall = found.overall
+        groups |= found.by_group or {}
+        unscored += found.unscored_groups
+    assert overall is not None
+    scores = DomainScores(metric, {name: overall}, overall, groups or None, (), tuple(unscored))
+    if not _counts_groups(published, metric):
+        return scores
+    if not groups:
+        raise DataError(
+            f"none of the groups that {published.name} is scored by has a score ({metric.label}) in these "
+            f"{len(rows):,} rows; take more of the data"
+        )
+    counts = scores.percentile({"worst_group": 0, "percentile_10": 10}[published.statistic])
+    return DomainScores(metric, {name: counts}, overall, groups, (), tuple(unscored))
+
+
+def _counts_groups(published: Published, metric: Metric) -> bool:
+    """Whether a group decides, and not all rows together."""
+    return metric.name == published.metric and published.statistic != "overall"

@@ -6,10 +6,9 @@ from gated_domains.backbones.bodies import BODIES, default_body
 from gated_domains.common.names import PRESETS
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, listing
-from gated_domains.data.groups import groups_among
+from gated_domains.data.labels import groups_among
 from gated_domains.data.splits import OFFICIAL, HoldOut
-from gated_domains.evaluation.metrics import metric_for
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES, metric_for
 from gated_domains.experiments.run_scores import TEST, VALIDATION, scorer_for
 from gated_domains.methods.method import Method
 from gated_domains.runs.recipe import MAPS, Recipe

@@ -10,8 +10,8 @@ from typing import Any
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, listing
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import read_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.evaluation.metrics import check_margin
 from gated_domains.experiments.executors import Executor, choose_executor
 from gated_domains.experiments.grid import BASELINE, Grid, MethodLike, named_as_asked, plan_grid

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.bodies import BODIES, Body
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, did_you_mean, first_line
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, did_you_mean, first_line, written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.like import Schema
 from gated_domains.layer.tasks import MultiLabel, Task

@@ -11,7 +11,7 @@ from gated_domains.backbones.making import weights_digest
 from gated_domains.backbones.mixstyle import too_few_styles
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.groups import groups_among
+from gated_domains.data.labels import groups_among
 from gated_domains.data.sampling import rows_a_domain
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs, kept_apart
 from gated_domains.experiments.checks import check_scoring, refuse_settings, resolve

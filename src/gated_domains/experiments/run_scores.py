@@ -14,8 +14,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.splits import OFFICIAL, HoldOut
 from gated_domains.evaluation.calibration import fit_temperature, tempered
 from gated_domains.evaluation.metrics import Metric, metric_for
-from gated_domains.evaluation.scores import DomainScores
-from gated_domains.evaluation.scoring import Scorer
+from gated_domains.evaluation.scores import DomainScores, Scorer
 from gated_domains.methods import Method
 from gated_domains.runs.recipe import Recipe
 from gated_domains.training.material import Material

@@ -17,7 +17,7 @@ from lightning_fabric import Fabric
 from gated_domains.common.health import findings_heard
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, explain, listing
-from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule, fixed_epoch
+from gated_domains.evaluation.metrics import SELECTION_RULES, SelectionRule, fixed_epoch
 from gated_domains.experiments.builder import Builder, BuiltRun
 from gated_domains.experiments.model import load_weights
 from gated_domains.experiments.planner import Plan, PlannedRun, Planner

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.fingerprint import fingerprint
+from gated_domains.data.inputs import fingerprint
 from gated_domains.data.splits import HoldOut
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.runs.recipe import Recipe
 
 

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
+from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data, read_data
-from gated_domains.data.readers.reading import Reading
 from gated_domains.evaluation.metrics import METRICS
 from gated_domains.experiments.grid import MethodLike, chosen_methods
 from gated_domains.experiments.progress import ProgressBar

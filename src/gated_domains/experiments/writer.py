@@ -15,9 +15,8 @@ from gated_domains.data.errors import listing
 from gated_domains.data.like import schema_of
 from gated_domains.data.published import STATISTICS
 from gated_domains.data.splits import OFFICIAL, HoldOut, draws_whole_domains
-from gated_domains.evaluation.metrics import Metric, metric_for, metrics_for
+from gated_domains.evaluation.metrics import SELECTION_RULES, Metric, SelectionRule, metric_for, metrics_for
 from gated_domains.evaluation.scores import DomainScores
-from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule
 from gated_domains.experiments.builder import BuiltRun
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.planner import PlannedRun

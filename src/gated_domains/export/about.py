@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError, first_line
-from gated_domains.data.schema import Schema
 from gated_domains.export.feeds import Feed, feeds_of
 from gated_domains.export.graph import OUTPUTS
 

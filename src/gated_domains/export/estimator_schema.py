@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gated_domains.data.encoding import ColumnsEncoding, FeatureEncoding
+from gated_domains.data.dataset import Schema
+from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.labels import plain
-from gated_domains.data.schema import Schema
+from gated_domains.data.other_encodings import ColumnsEncoding
 
 
 def schema_of_estimator(estimator: Any) -> Schema:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import expanded, written_whole
+from gated_domains.data.errors import DataError, expanded, written_whole
 from gated_domains.experiments.model import Model
 from gated_domains.export.card import TITLE, model_card
 from gated_domains.export.examples import drawn

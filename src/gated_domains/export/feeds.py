@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.encoding import ColumnsEncoding, Encoding, TableEncoding
+from gated_domains.data.encoding import Encoding, TableEncoding
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.inputs import Inputs, Rows
+from gated_domains.data.other_encodings import ColumnsEncoding
 from gated_domains.export.table_front import name_codes, number_codes, table_arrays
 
 

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError, first_line, listing
-from gated_domains.data.schema import Schema
 from gated_domains.export.about import check_about
 from gated_domains.export.feeds import Feed
 from gated_domains.export.graph import root_cause

@@ -15,7 +15,7 @@ from torch import Tensor
 from gated_domains.backbones.finding import evaluating
 from gated_domains.data.encoding import TableEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.data.tables import Categories, Column, Numbers, Table
+from gated_domains.data.inputs import Categories, Column, Numbers, Table
 from gated_domains.evaluation.calibration import tempered
 from gated_domains.export.examples import Arrays, drawn
 from gated_domains.export.graph import OUTPUTS

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from gated_domains.backbones.backbone import Backbone
+from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError
-from gated_domains.data.schema import Schema
 from gated_domains.experiments.model import Model
 from gated_domains.export.estimator_schema import schema_of_estimator
 from gated_domains.layer.tasks import Prediction

@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64, Int64
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gated_domains.data.encoding.table import FURTHEST, CategoryCode, NumberCode, TableEncoding
+from gated_domains.data.encoding import FURTHEST, CategoryCode, NumberCode, TableEncoding
 from gated_domains.data.inputs import Inputs
 
 MISSING, NEVER_SEEN = -1, -2

@@ -14,8 +14,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding
 from gated_domains.data.inputs import Rows
 from gated_domains.data.splits import HoldOut
-from gated_domains.evaluation.predicted import Predicted
-from gated_domains.evaluation.scores import Metric
+from gated_domains.evaluation.scores import Metric, Predicted
 from gated_domains.insight import cards, previews
 from gated_domains.insight.discrepancy import mmd_matrix
 from gated_domains.insight.dropping import Scoring, dropping

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.inputs import Inputs, Rows
+from gated_domains.data.inputs import Column, Inputs, Numbers, Rows, Table
 from gated_domains.data.sizes import sizes_of
-from gated_domains.data.tables import Column, Numbers, Table
 from gated_domains.data.text.inputs import Text
 
 SMALL, LARGE = 28, 48

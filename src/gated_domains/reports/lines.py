@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import written_whole
 from gated_domains.reports.markdown import escaped
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, written_whole
 from gated_domains.reports.charts import Chart
 from gated_domains.reports.figures import site_shift as figures
 from gated_domains.reports.page.chapters import Section, Words

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, did_you_mean, listing
-from gated_domains.data.files import expanded, written_whole
+from gated_domains.data.errors import DataError, did_you_mean, expanded, listing, written_whole
 from gated_domains.data.npz import read_arrays
 from gated_domains.runs.json_files import canonical, jsonable, parsed_json, read_json, run_hash, write_json
 from gated_domains.runs.recipe import Recipe

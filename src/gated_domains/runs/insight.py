@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, written_whole
 from gated_domains.data.npz import read_arrays
 
 INSIGHT = "insight.npz"

@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gated_domains.data.errors import DataError, first_line
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, first_line, written_whole
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, decoding
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, decoding, written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.splits import HoldOut, are_copies
 from gated_domains.runs.json_files import run_hash

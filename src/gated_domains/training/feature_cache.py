@@ -22,8 +22,7 @@ from gated_domains import __version__
 from gated_domains.backbones.finding import evaluating
 from gated_domains.backbones.view import View
 from gated_domains.data.batches import Samples
-from gated_domains.data.errors import DataError, decoding
-from gated_domains.data.files import cache_dir, written_whole
+from gated_domains.data.errors import DataError, cache_dir, decoding, written_whole
 from gated_domains.data.progress import progress
 from gated_domains.data.sampling import InOrder
 from gated_domains.layer.precision import autocast_off

@@ -19,13 +19,11 @@ from gated_domains.backbones.bodies import Body
 from gated_domains.backbones.finding import evaluating, unmoved_buffers
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError, first_line
-from gated_domains.data.groups import groups_among
 from gated_domains.data.inputs import Rows
+from gated_domains.data.labels import groups_among
 from gated_domains.data.sampling import InOrder, Sampler, Shared, sampler_for
-from gated_domains.evaluation.metrics import metric_for
-from gated_domains.evaluation.scores import DomainScores
-from gated_domains.evaluation.scoring import Scorer
-from gated_domains.evaluation.selection import Evidence, SelectionRule, Selector, validation_loss
+from gated_domains.evaluation.metrics import Evidence, SelectionRule, Selector, metric_for, validation_loss
+from gated_domains.evaluation.scores import DomainScores, Scorer
 from gated_domains.methods.method import Method, Terms, total
 from gated_domains.training.augmenting import augmented
 from gated_domains.training.checkpoints import (

@@ -14,8 +14,8 @@ from gated_domains.backbones.mixstyle import StyleMixer, mix_styles, mixes_by_do
 from gated_domains.data.batches import DomainBatch, Samples
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
-from gated_domains.data.groups import CLASS, Groups, groups_among
 from gated_domains.data.inputs import Rows
+from gated_domains.data.labels import CLASS, Groups, groups_among
 from gated_domains.data.sampling import InOrder
 from gated_domains.methods.method import Method, Objective, Terms
 from gated_domains.training.engine import as_computed

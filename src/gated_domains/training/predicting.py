@@ -13,7 +13,7 @@ from gated_domains.backbones.finding import evaluating
 from gated_domains.data.batches import Samples
 from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder, Sampler
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.methods.method import Method
 from gated_domains.training.engine import as_computed
 from gated_domains.training.material import LARGE_BATCH, has_large_body

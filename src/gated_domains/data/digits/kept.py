@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from gated_domains.data.digits.drawing import SIDE
 from gated_domains.data.digits.parts import Domain
-from gated_domains.data.errors import DataError, explain
-from gated_domains.data.files import CACHE_VARIABLE, cache_dir, written_whole
+from gated_domains.data.errors import CACHE_VARIABLE, DataError, cache_dir, explain, written_whole
 from gated_domains.data.npz import read_arrays
 
 RECIPE = 1  # to be raised with any change that changes a pixel

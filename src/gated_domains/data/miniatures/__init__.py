@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.data.files import expanded
+from gated_domains.data.errors import DataError, did_you_mean, expanded
 from gated_domains.data.miniatures import (
     amazon,
     camelyon17,

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, RowError
-from gated_domains.data.files import cache_dir, written_whole
+from gated_domains.data.errors import DataError, RowError, cache_dir, written_whole
 from gated_domains.data.inputs import digest_of_bytes
 from gated_domains.data.molecules.features import graph_of_molecule, rdkit
 from gated_domains.data.molecules.fingerprints import BITS, fingerprint_of

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data import files
 from gated_domains.data.digits5 import DOMAINS, folder_name, read_images, read_labels, read_note
-from gated_domains.data.errors import DataError, did_you_mean, listing
+from gated_domains.data.errors import DataError, data_folder, did_you_mean, listing, written_whole
 from gated_domains.data.npz import read_arrays
 from gated_domains.data.originals.finding import RECIPES
 from gated_domains.data.originals.gathering import Original, gathered
@@ -86,7 +85,7 @@ def prepare_digits5(
     for domain in domains:
         if domain not in DOMAINS:
             raise DataError(f"digits5 has no domain {domain!r}{did_you_mean(domain, DOMAINS)}")
-    source, folder = Path(source).expanduser(), files.data_dir(data_dir) / folder_name(small=small)
+    source, folder = Path(source).expanduser(), data_folder(data_dir) / folder_name(small=small)
     done = {} if force else _kept(domains, folder, seed, say)
     wanted = tuple(name for name in domains if name not in done or done[name].note == RENDERED)
     with gathered(source, wanted, scratch_parent=folder.parent) as found:
@@ -183,7 +182,7 @@ def _seeds(domain: str, split: str, seed: int) -> np.random.SeedSequence:
 
 def _write(path: Path, parts: Parts, *, note: str | None, sources: tuple[str, ...], seed: int) -> PreparedDomain:
     train_images, train_labels, test_images, test_labels = (np.ascontiguousarray(part) for part in parts)
-    with files.written_whole(path) as draft:
+    with written_whole(path) as draft:
         np.savez(
             draft,
             train_images=train_images,

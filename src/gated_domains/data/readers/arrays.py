@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, listing, naming
 from gated_domains.data.inputs import Features, Images
-from gated_domains.data.labels import as_domains, as_targets, one_axis, plain
+from gated_domains.data.labels import Reading, as_domains, as_targets, one_axis, plain
 from gated_domains.data.npz import array_headers, read_arrays
-from gated_domains.data.readers.reading import Reading
 
 INPUTS = ("X", "features", "images", "x")
 LABELS = ("y", "labels", "targets", "label", "target")

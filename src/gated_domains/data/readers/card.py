@@ -7,9 +7,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gated_domains.data.errors import DataError, decoding, did_you_mean
-from gated_domains.data.files import expanded
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.errors import DataError, decoding, did_you_mean, expanded
+from gated_domains.data.labels import Reading
 
 CARD_SUFFIXES = (".yaml", ".yml")
 _LARGEST = 1 << 16

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, decoding, listing, naming
 from gated_domains.data.inputs import Images, Inputs, Rows, describe_images, digest_of_bytes
+from gated_domains.data.labels import Reading
 from gated_domains.data.memory import available_bytes
 from gated_domains.data.progress import progress
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.readers.table_files import is_table_file
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")

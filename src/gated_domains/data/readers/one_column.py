@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, RowError, listing
 from gated_domains.data.inputs import Inputs
-from gated_domains.data.molecules.inputs import read_molecules
-from gated_domains.data.molecules.scaffolds import SCAFFOLD
-from gated_domains.data.readers.columns import (
+from gated_domains.data.labels import Reading
+from gated_domains.data.loading import (
     check_names,
     domains_in,
     metadata_in,
@@ -23,7 +22,8 @@ from gated_domains.data.readers.columns import (
     targets_in,
     with_target,
 )
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.molecules.inputs import read_molecules
+from gated_domains.data.molecules.scaffolds import SCAFFOLD
 from gated_domains.data.readers.table_files import read_table_file, values_named
 from gated_domains.data.text.forms import check_form, notes_on, seen_as
 from gated_domains.data.text.inputs import Text

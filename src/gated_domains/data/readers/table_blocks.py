@@ -7,13 +7,12 @@ column is as a whole, and where cells are empty. A table of some rows has the ty
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gated_domains.data.errors import decoding
-from gated_domains.data.readers.column_types import raised
 from gated_domains.data.readers.table_files import (
     PARQUET_SUFFIXES,
     CsvForm,
@@ -28,6 +27,21 @@ from gated_domains.data.readers.table_files import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# In the order in which Arrow tries them; text holds everything.
+_LADDER = (
+    "null",
+    "int64",
+    "bool",
+    "date32[day]",
+    "time32[s]",
+    "timestamp[s]",
+    "timestamp[s, tz=UTC]",
+    "timestamp[ns]",
+    "timestamp[ns, tz=UTC]",
+    "double",
+    "string",
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,7 @@ class _Seen:
 
     def add(self, batch: pa.RecordBatch) -> None:
         if not self.types:
-            # Names twice in a header would be one here: what is left is told apart by ``plain_names``.
+            # A name that occurs twice would be one key here: spaces keep both, and ``plain_names`` refuses them.
             names = _distinct(batch.schema.names)
             self.types = dict(zip(names, batch.schema.types, strict=True))
             self.empty = dict.fromkeys(names, 0)
@@ -231,3 +245,43 @@ class _ParquetBlocks(TableBlocks):
 
         with pq.ParquetFile(self.path) as file:
             yield from file.iter_batches(batch_size=min(most, 1 << 16), columns=list(self.written))
+
+
+def raised(
+    known: Mapping[str, pa.DataType], found: Mapping[str, pa.DataType], converts: Callable[[str, pa.DataType], bool]
+) -> dict[str, pa.DataType]:
+    """The types ``known`` of rows so far, raised to hold rows that by themselves would be of the types ``found``.
+
+    ``converts(column, type)`` tells whether these rows are of a type; it is asked where the higher of both is the one
+    known, and something does not fit all the same: 0 and 1 are ints, then true and false, and 2 is neither any more.
+    """
+    higher = {name: _higher(kind, found.get(name, kind)) for name, kind in known.items()}
+    if higher != known:
+        return higher
+    odd = [name for name, kind in known.items() if found.get(name, kind) != kind and not converts(name, kind)]
+    return {name: _next(kind) if name in odd else kind for name, kind in known.items()}
+
+
+def _higher(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    return other if _place(other) > _place(one) else one
+
+
+def _place(kind: pa.DataType) -> int:
+    return _LADDER.index(str(kind)) if str(kind) in _LADDER else len(_LADDER) - 1
+
+
+def _next(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    by_name = {
+        "bool": pa.bool_(),
+        "date32[day]": pa.date32(),
+        "time32[s]": pa.time32("s"),
+        "timestamp[s]": pa.timestamp("s"),
+        "timestamp[s, tz=UTC]": pa.timestamp("s", "UTC"),
+        "timestamp[ns]": pa.timestamp("ns"),
+        "timestamp[ns, tz=UTC]": pa.timestamp("ns", "UTC"),
+        "double": pa.float64(),
+        "string": pa.string(),
+    }
+    return by_name.get(_LADDER[min(_place(kind) + 1, len(_LADDER) - 1)], pa.string())

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from gated_domains.data.errors import DataError, first_line
-from gated_domains.data.files import cache_dir, written_whole
+from gated_domains.data.errors import DataError, cache_dir, first_line, written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.progress import progress
 from gated_domains.data.text.inputs import Text

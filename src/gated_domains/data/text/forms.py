@@ -7,7 +7,7 @@ from dataclasses import replace
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.inputs import Features, Inputs
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 from gated_domains.data.text.inputs import DEFAULT_TOKENS, Text
 
 FORMS = ("words", "tokens", "embeddings")

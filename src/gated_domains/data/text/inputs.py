@@ -102,7 +102,6 @@ class Text(Inputs):
         return Text.of_letters(letters, offsets, form=self.kind, tokens=self.tokens, tokenizer=self.tokenizer)
 
     def form(self) -> list[Any]:
-        """What is seen of the texts, which their digests do not tell."""
         return [self.kind, *([self.tokens, self.tokenizer] if self.kind == "tokens" else [])]
 
     def describe(self) -> str:

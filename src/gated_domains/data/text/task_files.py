@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from gated_domains.data.archives import is_archive, member_names, read_members
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, naming
-from gated_domains.data.labels import as_targets
+from gated_domains.data.labels import Reading, as_targets
 from gated_domains.data.readers.cells import number
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.text.forms import check_form, notes_on, seen_as
 from gated_domains.data.text.inputs import Text
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import cache_dir, written_whole
+from gated_domains.data.errors import DataError, cache_dir, written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.progress import progress
 from gated_domains.data.ragged import Ragged

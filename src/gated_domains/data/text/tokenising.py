@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gated_domains.data.errors import DataError, decoding, first_line
-from gated_domains.data.files import expanded
+from gated_domains.data.errors import DataError, decoding, expanded, first_line
 from gated_domains.data.text.vocabulary import tokenizers_package, wordpiece
 
 USUAL = "distilbert-base-uncased"

@@ -13,9 +13,9 @@ from gated_domains.data.check import DataReport, Finding
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, first_line, listing
 from gated_domains.data.inputs import Rows
+from gated_domains.data.labels import Reading
 from gated_domains.data.published import STATISTICS, TEST, TRAIN
 from gated_domains.data.readers.folders import in_threads
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.wilds import places
 from gated_domains.data.wilds.loading import load_wilds
 from gated_domains.data.wilds.sample_files import SampleFiles

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gated_domains.data import files
 from gated_domains.data.archives import is_archive, unpack
 from gated_domains.data.catalogue import RemoteFile
 from gated_domains.data.download import download, to_stderr
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, data_folder, written_whole
 from gated_domains.data.wilds import places
 from gated_domains.data.wilds.sets import PREFIX, WildsSet, wilds_set
 from gated_domains.data.wilds.sources import MOLECULES, SCAFFOLDS, SOURCES, SUMS, Files, Listed
@@ -51,7 +49,7 @@ def fetch_wilds(
             "missing); move it away first: nothing is unpacked over it"
         )
     target = places.roots(data_dir)[0] / chosen.folder
-    originals = files.data_dir(data_dir) / "originals" / places.ROOT / chosen.name
+    originals = data_folder(data_dir) / "originals" / places.ROOT / chosen.name
     bring = _Bringing(chosen, originals, target, offline=offline, timeout=timeout, say=say)
     if chosen.kind == "graphs":
         bring.molecules()

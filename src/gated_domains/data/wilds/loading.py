@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Inputs, Rows
+from gated_domains.data.labels import Reading
 from gated_domains.data.published import IN_DISTRIBUTION, TEST, TRAIN, VALIDATION, Published
-from gated_domains.data.readers.reading import Reading
 from gated_domains.data.wilds import describing, places
 from gated_domains.data.wilds.bands import BandFiles
 from gated_domains.data.wilds.images import WildsImages

@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from gated_domains.data import files
-from gated_domains.data.errors import DataError, listing
+from gated_domains.data.errors import DataError, data_folder, listing
 from gated_domains.data.wilds.sets import PREFIX, WildsSet
 
 ROOT = "wilds"
@@ -15,7 +14,7 @@ ROOT = "wilds"
 
 def roots(data_dir: str | os.PathLike[str] | None = None) -> tuple[Path, Path]:
     """Where ``root_dir`` of the ``wilds`` package may be: ``<data dir>/wilds``, else the data directory itself."""
-    place = files.data_dir(data_dir)
+    place = data_folder(data_dir)
     return place / ROOT, place
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.data.readers.reading import Reading
+from gated_domains.data.labels import Reading
 from gated_domains.data.text.inputs import Text
 from gated_domains.data.wilds.sets import WildsSet
 

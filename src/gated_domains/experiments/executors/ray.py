@@ -13,8 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gated_domains.data.errors import DataError, first_line
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, first_line, written_whole
 from gated_domains.experiments.executors.base import POLL_SECONDS, RETRIES, AsyncExecutor, RunQueue
 from gated_domains.experiments.executors.worker import Outcome, Refused, WorkerSpec, attempt, settle, use_threads
 from gated_domains.experiments.planner import PlannedRun

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import written_whole
 from gated_domains.experiments.tracking.about_run import (
     RECIPE_FILE,
     curve_of,

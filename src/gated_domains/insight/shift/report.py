@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gated_domains.data.errors import listing
-from gated_domains.evaluation.predicted import Predicted
+from gated_domains.evaluation.scores import Predicted
 from gated_domains.insight import cards
 from gated_domains.insight.sampling import drawn
 from gated_domains.insight.shift.accuracy import AccuracyCalibration

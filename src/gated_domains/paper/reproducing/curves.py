@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from gated_domains.choose import NumBasesCurve, suggest_num_bases
 from gated_domains.choose.many_curves import curves_csv, plot_many, verdict
-from gated_domains.data.errors import DataError
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, written_whole
 from gated_domains.data.pictures import write_figure
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.run_features import body_features

@@ -9,10 +9,9 @@ from typing import Any
 from gated_domains.paper.grid import Grid, Job
 
 from gated_domains.common.paper import PAPER_BASES
-from gated_domains.data import files
 from gated_domains.data.digits import DOMAINS as EMBEDDED
 from gated_domains.data.digits5 import DOMAINS, folder_name
-from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.errors import DataError, data_folder, did_you_mean
 from gated_domains.experiments.recipe_parsing import choose_method
 from gated_domains.reports.published_digits import ROWS, TARGETS
 from gated_domains.runs.recipe import DataSettings, Recipe
@@ -129,7 +128,7 @@ def full(*, small: bool = False, epochs: int | None = None, precision: str = "32
 
 def quick(data_dir: Any = None, *, epochs: int | None = None, precision: str = "32") -> Setup:
     """Every road in minutes: a small network, few epochs, two targets; digits of the package where no others are."""
-    folder = files.data_dir(data_dir) / folder_name(small=True)
+    folder = data_folder(data_dir) / folder_name(small=True)
     there = all((folder / f"{domain}.npz").is_file() for domain in DOMAINS if domain != "syn")
     targets = TARGETS if there else {name: name for name in EMBEDDED}
     data, most = folder_name(small=True) if there else "digits", int(_QUICK["epochs"])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import written_whole
 from gated_domains.reports.ablations.setting import Found, Setting
 from gated_domains.reports.charts.chart import Chart
 from gated_domains.reports.charts.drawn import write_chart

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import written_whole
 from gated_domains.reports.charts.axes import ROOM, diagonal_ends, is_whole, names_of
 from gated_domains.reports.charts.chart import Axis, Chart, Heat, Marks, Panel, Rule
 from gated_domains.reports.charts.traces import LONGEST_NAME, bar_width, cell_text, heat_limits, is_annotated, lies

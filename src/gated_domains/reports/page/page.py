@@ -10,8 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gated_domains.data.errors import DataError, listing
-from gated_domains.data.files import written_whole
+from gated_domains.data.errors import DataError, listing, written_whole
 from gated_domains.reports.across import across_datasets
 from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.drawn import KINDS, write_chart

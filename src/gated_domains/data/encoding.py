@@ -1,26 +1,131 @@
-"""The columns of a table -> standardised numbers, with every statistic from the training rows alone."""
+"""Encodings: inputs -> numbers for a model. What must be learned from data is learned from the training rows alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.data.encoding.base import Encoding
-from gated_domains.data.errors import DataError, listing
-from gated_domains.data.inputs import Features, Inputs, Rows
-from gated_domains.data.tables import Categories, Column, Numbers, Table
+from gated_domains.data.errors import DataError, did_you_mean, first_line, listing
+from gated_domains.data.inputs import Categories, Column, Features, Inputs, Numbers, Rows, Table
+from gated_domains.data.text.inputs import Text
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from gated_domains.data.dataset import DomainDataset
 
 MOST_LEVELS = 200  # the most frequent ones; of the others nothing much could be learned
 FURTHEST = 20.0  # standard deviations; a value out of all proportion at a new site must not drown the others
 FAR = 3.0  # standard deviations of training, beyond which the median of a column is a matter of units
 _ROWS_AT_ONCE = 1 << 16
+
+
+class Encoding(ABC):
+    """How samples become tensors, in two steps: ``prepare`` once for all, ``tensor`` on each batch, on its device.
+
+    ``describe`` gives plain JSON, from which ``encoding_from`` makes the same encoding again, to ship with a model.
+    """
+
+    kind: ClassVar[str]
+    notes: tuple[str, ...] = ()
+    """What a person should know of how it was made; said of every run."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample as a model sees it."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a body must know besides the shape, as plain JSON: of tokens, how many different ones there are."""
+        return {}
+
+    @property
+    def black(self) -> float | None:
+        """The number that stands for a black pixel, where there is one for all images and channels."""
+        return None
+
+    def prepare(self, inputs: Inputs) -> Inputs:
+        """Samples in the form that is kept in memory: by default as they are."""
+        return inputs
+
+    @abstractmethod
+    def tensor(self, raw: Tensor) -> Tensor:
+        """A batch of prepared samples as floats for a model."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """All that is needed to make this encoding again, as plain JSON."""
+
+
+class ImageEncoding(Encoding):
+    """Bytes 0 to 255 -> floats -1 to 1, channels first. Bytes until a batch is made: a quarter of the memory.
+
+    ``standardise``: instead, each image's channels by their own mean and standard deviation, so that how bright a
+    microscope's lamp was that day is not seen.
+    """
+
+    kind = "images"
+
+    def __init__(self, height: int, width: int, channels: int, *, standardise: bool = False) -> None:
+        refuse_nonsense(height=height, width=width, channels=channels)
+        self.height, self.width, self.channels, self.standardise = height, width, channels, standardise
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, self.height, self.width)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"standardised": True} if self.standardise else {}
+
+    @property
+    def black(self) -> float | None:
+        return None if self.standardise else -1.0
+
+    def tensor(self, raw: Tensor) -> Tensor:
+        values = raw.permute(0, 3, 1, 2).float()
+        if not self.standardise:
+            return values.div_(127.5).sub_(1.0)
+        mean, deviation = values.mean(dim=(2, 3), keepdim=True), values.std(dim=(2, 3), keepdim=True)
+        # A channel that is all of one brightness is 0, not divided by its 0.
+        return values.sub_(mean).div_(deviation.where(deviation > 0, 1.0))
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {"height": self.height, "width": self.width, "channels": self.channels}
+        return {"kind": self.kind, **sizes, **({"standardise": True} if self.standardise else {})}
+
+
+class FeatureEncoding(Encoding):
+    """Numbers as they are, in float32."""
+
+    kind = "features"
+
+    def __init__(self, width: int) -> None:
+        refuse_nonsense(width=width)
+        self.width = width
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    def tensor(self, raw: Tensor) -> Tensor:
+        return raw.float()
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "width": self.width}
+
+
+def refuse_nonsense(**sizes: object) -> None:
+    """Refuse sizes of an encoding, by name, that are no whole numbers from 1 on."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise DataError(f"the {name} of an encoding must be a whole number from 1 on, got {size!r}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +146,7 @@ class NumberCode:
 
     @classmethod
     def fit(cls, column: Numbers, rows: Rows) -> NumberCode | None:
-        """None where the training rows hold fewer than two different values: there is nothing to tell apart."""
+        """None where the training rows hold fewer than two different values."""
         values, missing = column.values[rows], column.missing[rows]
         known = values[~missing]
         varies = bool(len(known)) and bool(known.min() < known.max())
@@ -210,3 +315,60 @@ def _code(fields: Mapping[str, Any]) -> Code:
 
 def _slices(rows: int) -> Iterator[slice]:
     return (slice(start, min(start + _ROWS_AT_ONCE, rows)) for start in range(0, rows, _ROWS_AT_ONCE))
+
+
+def fit_encoding(dataset: DomainDataset, rows: Rows) -> Encoding:
+    """The encoding of a data set's inputs, with all that is learned from data learned from ``rows``, the training rows.
+
+    The inputs of other rows are never looked at.
+    """
+    if len(rows) == 0:
+        raise DataError("there are no training rows to learn an encoding from")
+    inputs = dataset.inputs
+    if isinstance(inputs, Table):
+        return TableEncoding.fit(inputs, rows)
+    from gated_domains.data.other_encodings import (
+        BandsEncoding,
+        BitsEncoding,
+        GraphEncoding,
+        TokenEncoding,
+        WordsEncoding,
+    )
+
+    if isinstance(inputs, Text):
+        return WordsEncoding.fit(inputs, rows) if inputs.kind == "words" else TokenEncoding.fit(inputs, rows)
+    if inputs.kind == "graphs":
+        return GraphEncoding()
+    shape = inputs.read(rows[:1]).shape[1:]
+    if inputs.kind == "images":
+        return ImageEncoding(*shape, standardise=getattr(inputs, "standardise", False))
+    if inputs.kind == "bits":
+        return BitsEncoding(*shape)
+    return BandsEncoding(*shape) if inputs.kind == "bands" else FeatureEncoding(*shape)
+
+
+def encoding_from(description: Mapping[str, Any]) -> Encoding:
+    """The encoding that ``Encoding.describe`` described."""
+    from gated_domains.data import other_encodings as others
+
+    fields = dict(description)
+    kind = str(fields.pop("kind", ""))
+    makers: dict[str, Callable[..., Encoding]] = {
+        "images": ImageEncoding,
+        "bands": others.BandsEncoding,
+        "features": FeatureEncoding,
+        "columns": others.ColumnsEncoding,
+        "table": TableEncoding.from_description,
+        "words": others.WordsEncoding,
+        "tokens": others.TokenEncoding,
+        "bits": others.BitsEncoding,
+        "graphs": others.GraphEncoding,
+    }
+    if kind not in makers:
+        raise DataError(f"there is no encoding {kind!r}{did_you_mean(kind, makers)}")
+    try:
+        return makers[kind](**fields)
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            f"the description of the encoding {kind!r} is damaged ({first_line(error)}); fit it anew"
+        ) from error
