@@ -90,13 +90,13 @@ class Runs:
 
     def accuracy(self, held_out: str, method: str, seed: int, domain: str) -> float:
         """On one of the domains held out."""
-        return float(self.made[held_out, method, seed][1].result()["test"]["by_domain"][domain])
+        return float(self.made[held_out, method, seed][1].result().to_json()["test"]["by_domain"][domain])
 
     def opened(self, held_out: str, seed: int, method: str = "gdu") -> Opened:
         """The model of a gated run."""
         recipe, folder = self.made[held_out, method, seed]
         model = GatedRun(folder, device=self.hardware.accelerator)
-        return Opened(model, as_new_data(self.dataset), self.runner.split(recipe))
+        return Opened(model, as_new_data(self.dataset), self.runner.planner.split(recipe))
 
 
 class Fits:

@@ -87,7 +87,7 @@ def assert_same_runs(some: list[RunFolder], others: list[RunFolder]) -> None:
     for one, other in zip(some, others, strict=True):
         assert digest(one.path / "model.safetensors") == digest(other.path / "model.safetensors")
         assert without_times(one) == without_times(other)
-        assert one.result()["test"] == other.result()["test"]
+        assert one.result().to_json()["test"] == other.result().to_json()["test"]
         for name, values in one.predictions().items():
             np.testing.assert_array_equal(values, other.predictions()[name])
 

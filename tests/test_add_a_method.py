@@ -51,7 +51,7 @@ def test_it_trains_and_ends_in_a_table_with_a_row_for_the_method(tmp_path, capsy
     (row,) = [line for line in printed.splitlines() if line.startswith("| V-REx")]
     assert "†" in row
     for run in all_runs(tmp_path / "runs" / "vrex"):
-        if run.result()["method"] == "vrex":
+        if run.result().to_json()["method"] == "vrex":
             assert run.metrics()[-1]["train"].keys() == {"task", "variance"}
 
 

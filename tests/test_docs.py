@@ -50,7 +50,7 @@ def test_the_page_on_comparing_trains_and_finds_its_run(heart):
     world: dict[str, object] = {}
     for block in blocks("compare.md", "python"):
         exec(block, world)
-    assert world["run"].result()["test"]["by_domain"].keys() == {"cleveland"}
+    assert world["run"].result().to_json()["test"]["by_domain"].keys() == {"cleveland"}
     assert world["model"].schema.class_names == ("0", "1 or 2 or 3 or 4")
 
 

@@ -74,7 +74,7 @@ def test_a_run_is_looked_at_on_its_validation_rows_and_beside_a_linear_head(run)
     assert set(ours) - {finding.name for finding in same.findings} == {"domain or class", "frozen gates", "linear head"}
     assert all(ours[finding.name] == finding for finding in same.findings if finding.name != "cost")
     beside = found["linear head"].value
-    assert beside["held out"]["gated"] == pytest.approx(run.result()["test"]["overall"])
+    assert beside["held out"]["gated"] == pytest.approx(run.result().to_json()["test"]["overall"])
     assert beside["validation"]["rows"] == len(known.validation)
     assert beside["trained_rows"] == len(known.train)
     assert found.notes == ()
@@ -204,7 +204,7 @@ def test_where_labels_depend_on_the_element_frozen_and_constant_gates_lose_clear
     assert frozen.value["validation"]["high"] < -0.1
     assert frozen.value["held out"]["high"] < -0.1
     assert "gdu[gates=constant]" in frozen.cure
-    assert constant.result()["test"]["overall"] < learned.result()["test"]["overall"] - 0.1
+    assert constant.result().to_json()["test"]["overall"] < learned.result().to_json()["test"]["overall"] - 0.1
     control = examine_model(open_gated(constant.path), control=False)
     assert control["frozen gates"].value["held out"]["difference"] == 0.0
     assert "trained with gates=constant" in control.notes[0]

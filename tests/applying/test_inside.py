@@ -90,7 +90,7 @@ def test_what_a_model_says_of_held_out_rows_is_what_its_result_says(run):
     model = open_gated(run.path)
     part = model.trained_on().held_out
     right = (model.look(part).predicted.output.argmax(1) == part.targets).mean()
-    assert right == pytest.approx(run.result()["test"]["overall"])
+    assert right == pytest.approx(run.result().to_json()["test"]["overall"])
 
 
 @pytest.mark.parametrize("norms", [True, False], ids=["gated norms", "plain norms"])

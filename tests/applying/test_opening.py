@@ -25,7 +25,7 @@ def test_a_run_is_opened_by_its_folder_or_first_letters(run):
     for path in (run.path, str(run.path), run.path.parent / run.name[:5]):
         found = open_model(path)
         assert isinstance(found, RunPredictor)
-        assert found.sources == run.result()["sources"]
+        assert found.sources == run.result().to_json()["sources"]
 
 
 class Trap:

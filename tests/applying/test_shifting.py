@@ -292,7 +292,7 @@ def test_a_held_out_domain_stays_out_of_all_of_them(tmp_path, new):
     names = [one.name for one in found.accuracy.left_out]
     assert names == ["south", "west"]
     kept = json.loads((run.path / KEPT).read_text())
-    held_out = [RunFolder(run.path.parent / place).result()["held_out"] for place in kept["runs"].values()]
+    held_out = [RunFolder(run.path.parent / place).result().to_json()["held_out"] for place in kept["runs"].values()]
     assert [sorted(one) for one in held_out] == [["north", "south"], ["north", "west"]]
 
 

@@ -260,7 +260,7 @@ def test_the_held_out_rows_score_what_the_result_says(run):
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], *(line for line in lines if ",north," in line)]) + "\n")
     said = json.loads(call("evaluate", run.path, path, "--json").out)
-    assert said["by_domain"] == pytest.approx(run.result()["test"]["by_domain"])
+    assert said["by_domain"] == pytest.approx(run.result().to_json()["test"]["by_domain"])
 
 
 def test_without_domains_nothing_is_said_of_what_training_has_seen(run, runs):

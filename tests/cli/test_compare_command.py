@@ -98,8 +98,8 @@ def test_it_prints_the_answer_and_then_the_table(compared):
     rows = [line for line in done.out.splitlines() if re.match(r"GDU \[num_bases=3\] {2,}\d", line)]
     assert "clinic.csv: accuracy on held-out domains" in done.out
     assert done.out.index("No verdict on how any method compares with ERM") < done.out.index(rows[0])
-    scores = {run.result()["hold_out"]: run.result()["test"]["by_domain"] for run in all_runs(root)
-              if run.result()["method"] == "gdu"}  # fmt: skip
+    scores = {run.result().to_json()["hold_out"]: run.result().to_json()["test"]["by_domain"] for run in all_runs(root)
+              if run.result().to_json()["method"] == "gdu"}  # fmt: skip
     for hold_out in ("north", "west"):
         assert f"{100 * scores[hold_out][hold_out]:.1f}" in rows[0]
 
@@ -217,7 +217,7 @@ def test_many_domains_are_held_out_in_folds_and_that_is_said(tmp_path):
 def test_folds_keep_their_names(data):
     done = compare(data, "--hold-out", "folds:2", "--methods", "erm", "--out", "runs")
     assert done.code == 0, done
-    assert {run.result()["hold_out"] for run in all_runs("runs")} == {"fold 1", "fold 2"}
+    assert {run.result().to_json()["hold_out"] for run in all_runs("runs")} == {"fold 1", "fold 2"}
     assert "fold 1" in Path("runs/table.md").read_text()
 
 
@@ -262,7 +262,7 @@ def test_stopped_it_shows_what_is_done_keeps_it_and_goes_on(data, monkeypatch):
     assert done.out.splitlines()[-1] == "interrupted; finished runs are kept, and the same command resumes the others"
     assert Path("runs/table.md").exists()
     finished = [run for run in all_runs("runs") if run.done]
-    assert [run.result()["hold_out"] for run in finished] == ["north", "north"]
+    assert [run.result().to_json()["hold_out"] for run in finished] == ["north", "north"]
     again = compare(data, *asked)
     assert again.code == 0, again
     assert "4 trainings (2 hold-outs x 2 methods x 1 seed), 2 of them done already" in again.out

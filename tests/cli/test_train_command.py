@@ -115,19 +115,19 @@ def test_a_domain_called_none_is_a_domain():
     names = np.array(["none", "some"])
     np.savez("vectors.npz", X=np.eye(40), y=np.arange(40) // 2 % 2, domain=names[np.arange(40) % 2])
     assert call("train", "vectors.npz", "--method", "erm", "--hold-out", "none", *SHORT).code == 0
-    assert only_run().result()["held_out"] == ["none"]
+    assert only_run().result().to_json()["held_out"] == ["none"]
 
 
 def test_data_without_domains_are_trained_on():
     done = call("train", "clinic.csv", "--target", "sick", "--drop", "site", "--method", "erm", *SHORT)
     assert done.code == 0, done
-    assert only_run().result()["sources"] == []
+    assert only_run().result().to_json()["sources"] == []
 
 
 def test_two_domains_are_held_out_together():
     done = train("--method", "erm", "--hold-out", "north+west")
     assert done.code == 0, done
-    assert set(only_run().result()["test"]["by_domain"]) == {"north", "west"}
+    assert set(only_run().result().to_json()["test"]["by_domain"]) == {"north", "west"}
     assert "north+west held out" in done.out
 
 
@@ -146,7 +146,7 @@ def test_a_card_stands_for_data():
     Path("card.yaml").write_text("path: clinic.csv\ntarget: sick\ndomain: site\n")
     done = call("train", "card.yaml", "--method", "erm", "--hold-out", "west", *SHORT)
     assert done.code == 0, done
-    assert only_run().result()["held_out"] == ["west"]
+    assert only_run().result().to_json()["held_out"] == ["west"]
 
 
 def test_what_a_method_needs_is_trained_first():
@@ -185,7 +185,7 @@ def test_options_override_what_a_recipe_says():
 def test_a_recipe_of_a_comparison_makes_a_model_to_ship():
     done = call("train", written(), "--hold-out", "none", "--device", "cpu", "--out", "runs")
     assert done.code == 0, done
-    assert only_run().result()["sources"] == ["north", "south", "west"]
+    assert only_run().result().to_json()["sources"] == ["north", "south", "west"]
 
 
 def test_the_recipe_that_a_run_leaves_gives_the_same_run_elsewhere():
@@ -308,7 +308,7 @@ def test_an_option_overrides_what_the_recipes_method_says_and_the_run_says_so_of
     found = call("train", in_brackets(tmp_path), "--ema", 0.5, "--out", tmp_path / "runs", "--device", "cpu")
     (run,) = all_runs(tmp_path / "runs")
     assert "ERM + EMA 0.5 on" in found.out
-    assert (run.result()["label"], run.recipe()["training"]["ema"]) == ("ERM + EMA 0.5", 0.5)
+    assert (run.result().to_json()["label"], run.recipe()["training"]["ema"]) == ("ERM + EMA 0.5", 0.5)
     again = call("train", run.path / "recipe.yaml", "--out", tmp_path / "runs", "--device", "cpu")
     assert again.code == 0
     assert [other.path for other in all_runs(tmp_path / "runs")] == [run.path]
@@ -317,4 +317,4 @@ def test_an_option_overrides_what_the_recipes_method_says_and_the_run_says_so_of
 def test_another_method_leaves_behind_what_the_recipes_own_changed_in_the_training(tmp_path):
     call("train", in_brackets(tmp_path), "--method", "gdu", "--out", tmp_path / "runs", "--device", "cpu")
     (run,) = all_runs(tmp_path / "runs")
-    assert (run.result()["label"], run.recipe()["training"]["ema"]) == ("GDU", None)
+    assert (run.result().to_json()["label"], run.recipe()["training"]["ema"]) == ("GDU", None)

@@ -141,7 +141,7 @@ def test_the_command_line_trains_on_a_share_and_the_recipe_says_so(tmp_path, mon
     done = call("train", "clinic.csv", "--method", "erm", *options, "--out", "runs", "--fraction", 0.4)
     assert done.code == 0, done
     (run,) = all_runs("runs")
-    assert "60 of 150 rows" in " ".join(run.result()["notes"])
+    assert "60 of 150 rows" in " ".join(run.result().to_json()["notes"])
     assert read_recipe(run.path / "recipe.yaml").data.fraction == 0.4
     again = call("train", run.path / "recipe.yaml", "--device", "cpu", "--out", "runs")
     assert again.code == 0, again

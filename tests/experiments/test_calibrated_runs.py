@@ -14,7 +14,7 @@ from gated_domains.data.inputs import Features
 from gated_domains.data.new_data import NewData
 from gated_domains.evaluation import tempered
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.result import TEST, VALIDATION
+from gated_domains.experiments.run_scores import TEST, VALIDATION
 from made_runs import changed, digest, numbers, recipe, runner, vectors
 
 HARD = {"training": {"epochs": 4, "rate": 0.03}, "metric": "log_loss"}
@@ -32,8 +32,8 @@ def test_predictions_are_those_of_the_same_training_at_the_temperature(tmp_path:
     maker = runner(noisy(), tmp_path)
     plain, calibrated = (maker.run(recipe(**HARD, calibrate=switch)) for switch in (False, True))
     before, after = plain.predictions(), calibrated.predictions()
-    temperature = calibrated.result()["temperature"]
-    assert temperature != 1.0 == plain.result()["temperature"]
+    temperature = calibrated.result().to_json()["temperature"]
+    assert temperature != 1.0 == plain.result().to_json()["temperature"]
     np.testing.assert_allclose(after["output"], tempered(before["output"], temperature), rtol=1e-5)
     np.testing.assert_array_equal(after["output"].argmax(axis=1), before["output"].argmax(axis=1))
     assert digest(plain.path / "model.safetensors") == digest(calibrated.path / "model.safetensors")
@@ -58,7 +58,7 @@ def test_the_held_out_rows_have_no_say_in_the_temperature(tmp_path: Path) -> Non
         runner(found, tmp_path).run(recipe(**HARD, calibrate=True)) for found in (data, replace(data, targets=targets))
     )
     assert one.name != other.name
-    assert one.result()["temperature"] == other.result()["temperature"] != 1.0
+    assert one.result().to_json()["temperature"] == other.result().to_json()["temperature"] != 1.0
     for part in (VALIDATION, TEST):
         outputs = [run.predictions()["output"][run.predictions()["part"] == part] for run in (one, other)]
         np.testing.assert_array_equal(*outputs)
@@ -69,7 +69,7 @@ def test_the_model_says_the_same_of_new_rows(tmp_path: Path) -> None:
     run = runner(data, tmp_path).run(recipe(**HARD, calibrate=True))
     before = run.predictions()
     model = Model.load(run.path)
-    assert model.temperature == run.result()["temperature"]
+    assert model.temperature == run.result().to_json()["temperature"]
     inputs = Features(np.asarray(data.inputs.read(before["rows"])))
     found = predict_new(model, NewData(name="new", inputs=inputs, class_names=("no", "yes")))
     np.testing.assert_allclose(found.output, before["output"], rtol=1e-4, atol=1e-6)
@@ -90,8 +90,8 @@ def test_a_model_without_its_temperature_is_damaged(tmp_path: Path) -> None:
 def test_an_ensemble_has_a_temperature_of_its_own(tmp_path: Path) -> None:
     chosen = recipe("ensemble", settings={"members": 2}, **HARD, calibrate=True)
     maker = runner(noisy(), tmp_path)
-    together = maker.run(chosen).result()["temperature"]
-    members = [maker.run(needed).result()["temperature"] for needed in maker.needs(chosen)]
+    together = maker.run(chosen).result().to_json()["temperature"]
+    members = [maker.run(needed).result().to_json()["temperature"] for needed in maker.needs(chosen)]
     assert len({together, *members, 1.0}) == 4
 
 

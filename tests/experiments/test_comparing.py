@@ -51,7 +51,7 @@ def test_on_small_data_every_seed_draws_its_own_split_under_the_same_name(tmp_pa
     maker = runner(vectors(), tmp_path)
     recipes = planned(maker, parse_methods("erm,linear"), 3, "folds:2")
     assert [recipe.split_seed for recipe in recipes[::4]] == [4, 5, 6]
-    splits = {(recipe.seed, recipe.hold_out): maker.split(recipe) for recipe in recipes}
+    splits = {(recipe.seed, recipe.hold_out): maker.planner.split(recipe) for recipe in recipes}
     for fold in {hold_out for _, hold_out in splits}:
         found = [splits[seed, fold] for seed in range(3)]
         assert len({split.name for split in found}) == len({split.held_out for split in found}) == 1
@@ -84,9 +84,9 @@ def test_small_tables_get_five_seeds():
 def test_the_splits_of_a_plan_are_those_that_are_run_under_the_names_they_have(tmp_path):
     maker = runner(vectors(), tmp_path)
     first, second = planned(maker, parse_methods("erm"), 1, "folds:2")
-    assert (maker.split(first).name, maker.split(second).name) == ("fold 1", "fold 2")
+    assert (maker.planner.split(first).name, maker.planner.split(second).name) == ("fold 1", "fold 2")
     together = second if "+" in str(second.hold_out) else first
-    assert set(str(together.hold_out).split("+")) == set(maker.split(together).held_out)
+    assert set(str(together.hold_out).split("+")) == set(maker.planner.split(together).held_out)
 
 
 def test_a_method_with_settings_of_its_own_is_trained_by_them_and_the_others_are_not(tmp_path):

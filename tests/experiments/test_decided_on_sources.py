@@ -104,7 +104,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_cells_of_held_out_rows_change_nothing_in_the_model(tmp_path, how, weights):
     made = run(tmp_path, scrambled(rows(), SCRAMBLES[how]))
     assert digest(made.path / WEIGHTS) == weights
-    assert made.result()["test"]["by_domain"].keys() == {HELD_OUT}
+    assert made.result().to_json()["test"]["by_domain"].keys() == {HELD_OUT}
 
 
 def test_cells_of_source_rows_do_change_the_model(tmp_path, weights):
@@ -116,7 +116,8 @@ def test_a_cell_that_is_not_a_number_counts_as_missing_where_the_sources_have_nu
     odd, empty = (run(tmp_path / how, scrambled(rows(), {"age": how})) for how in ("unknown", ""))
     assert np.array_equal(odd.predictions()["output"], empty.predictions()["output"])
     assert any(
-        note.startswith("column 'age' holds numbers (decided on the source rows)") for note in odd.result()["notes"]
+        note.startswith("column 'age' holds numbers (decided on the source rows)")
+        for note in odd.result().to_json()["notes"]
     )
     # A new table is read as the sources were.
     schema = Model.load(odd.path).schema
@@ -131,9 +132,9 @@ def test_an_identifier_of_the_sources_is_left_out_though_it_repeats_elsewhere(tm
     dataset = load_data(written(tmp_path, scrambled(rows(), {"visit_id": "1000"})), READING)
     made = runner(dataset, tmp_path / "runs")
     assert "visit_id" in [column.name for column in dataset.inputs.columns]
-    assert "visit_id" not in [column.name for column in made.decided(recipe(hold_out=HELD_OUT)).inputs.columns]
-    assert "visit_id" in [column.name for column in made.decided(recipe(hold_out="north")).inputs.columns]
-    assert made.decided(recipe(hold_out=None)) is dataset
+    assert "visit_id" not in [column.name for column in made.planner.view(recipe(hold_out=HELD_OUT)).inputs.columns]
+    assert "visit_id" in [column.name for column in made.planner.view(recipe(hold_out="north")).inputs.columns]
+    assert made.planner.view(recipe(hold_out=None)) is dataset
 
 
 def test_rows_of_a_class_that_no_source_has_count_as_wrong_and_are_noted(tmp_path):
@@ -170,7 +171,7 @@ def test_every_selection_works_with_a_class_that_no_source_has(tmp_path, selecti
     said = made.predictions()
     assert said["output"].shape[1] == 4
     right = (said["output"].argmax(1) == said["targets"])[said["part"] == 1]
-    assert made.result()["test"]["by_domain"][HELD_OUT] == pytest.approx(right.mean())
+    assert made.result().to_json()["test"]["by_domain"][HELD_OUT] == pytest.approx(right.mean())
 
 
 def test_a_run_is_found_again_and_is_another_where_its_sources_are(tmp_path):

@@ -18,10 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gated_domains.experiments.executors.choosing import default_workers
-from gated_domains.experiments.executors.local import _Worker
-from gated_domains.experiments.executors.plan import Plan, in_words
-from gated_domains.experiments.executors.telling import FaultError
 
 import made_grids
 from gated_domains.data.dataset import DomainDataset
@@ -31,9 +27,13 @@ from gated_domains.experiments.executors import (
     SerialExecutor,
     choose_executor,
     choosing,
+    default_workers,
     on_ray,
     one_by_one,
 )
+from gated_domains.experiments.executors.base import Plan, in_words
+from gated_domains.experiments.executors.processes import _Worker
+from gated_domains.experiments.executors.worker import FaultError
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.training.trouble import NotFiniteError
 from gated_domains.utils.locks import BusyError
@@ -112,7 +112,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
 
 
 def test_runs_come_in_the_order_of_their_recipes(alone):
-    about = [(run.result()["method"], run.result()["seed"]) for run in alone]
+    about = [(run.result().to_json()["method"], run.result().to_json()["seed"]) for run in alone]
     assert about == [("linear", 0), ("erm", 0), ("ensemble", 0), ("linear", 1), ("erm", 1), ("ensemble", 1)]
     assert len(all_runs(alone[0].path.parent)) == 8
 

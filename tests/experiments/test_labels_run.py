@@ -69,11 +69,11 @@ def test_a_method_learns_labels_of_which_some_are_unknown(method, tmp_path):
 
 
 def test_something_is_learned(made):
-    assert made.result()["test"]["overall"] > 0.8
+    assert made.result().to_json()["test"]["overall"] > 0.8
 
 
 def test_all_metrics_of_labels_are_there(made):
-    found = made.result()["all_metrics"]["test"]
+    found = made.result().to_json()["all_metrics"]["test"]
     assert set(found) == {"mean_average_precision", "mean_auroc"}
     arrays = made.predictions()
     held_out = arrays["part"] == 1
@@ -86,7 +86,7 @@ def test_all_metrics_of_labels_are_there(made):
 @pytest.mark.parametrize("training", [{"swad": True}, {"ema": 0.9}, {"mixstyle": 0.5}, {"accumulate": 4}])
 def test_the_switches_go_with_labels(training, tmp_path):
     run = runner(labelled(), tmp_path).run(recipe("erm", training={"epochs": 4, **training}))
-    assert np.isfinite(run.result()["validation"]["overall"])
+    assert np.isfinite(run.result().to_json()["validation"]["overall"])
 
 
 def test_one_label_is_enough(tmp_path):
@@ -94,7 +94,7 @@ def test_one_label_is_enough(tmp_path):
     one = replace(data, targets=data.targets[:, :1], label_names=LABELS[:1])
     run = runner(one, tmp_path).run(recipe("gdu", training={"epochs": 3, "swad": True}))
     assert run.predictions()["output"].shape[1] == 1
-    assert run.result()["metric"] == "mean_average_precision"
+    assert run.result().to_json()["metric"] == "mean_average_precision"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_weights_and_predictions_go_and_all_else_stays(tmp_path: Path) -> None:
     assert gone == {WEIGHTS, PREDICTIONS, "seen.npz"}
     assert after.done
     assert after.metrics()
-    assert after.result()["test"] == before.result()["test"]
+    assert after.result().to_json()["test"] == before.result().to_json()["test"]
 
 
 def test_light_runs_are_found_done_heads_on_them_and_ensembles_too(tmp_path: Path) -> None:

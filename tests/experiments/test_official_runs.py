@@ -88,7 +88,7 @@ def test_validation_and_the_parts_in_distribution_are_scored_alike(made):
 
 
 def test_every_metric_of_every_part_is_there(made):
-    found = made.result()["all_metrics"]
+    found = made.result().to_json()["all_metrics"]
     assert list(found) == ["validation", "test", "id_val", "id_test"]
     for name, scores in found.items():
         assert set(scores) == {"accuracy", "f1", "average_precision", "auroc", "ece", "log_loss"}
@@ -115,9 +115,9 @@ def test_the_epoch_is_chosen_by_what_counts_on_the_validation_part(tmp_path):
     run = runner(divided(), tmp_path).run(official(training={"epochs": 5, "rate": 0.01}))
     selected = [record["selection"] for record in run.metrics()]
     assert selected == [record["validation"]["by_domain"]["validation"] for record in run.metrics()]
-    assert run.result()["best_epoch"] == int(np.argmax(selected))
-    assert run.result()["validation"]["by_domain"]["validation"] == pytest.approx(max(selected))
-    assert run.result()["selection_score"] == pytest.approx(max(selected))
+    assert run.result().to_json()["best_epoch"] == int(np.argmax(selected))
+    assert run.result().to_json()["validation"]["by_domain"]["validation"] == pytest.approx(max(selected))
+    assert run.result().to_json()["selection_score"] == pytest.approx(max(selected))
 
 
 def test_the_run_is_found_again_and_its_model_loads(made):
@@ -159,8 +159,8 @@ def test_groups_of_ones_own_are_refused_where_the_publisher_has_some(tmp_path):
 def test_methods_that_stand_on_others_go_by_the_division_too(tmp_path, method):
     settings = {"members": 2} if method == "ensemble" else {}
     run = runner(divided(), tmp_path).run(official(method, settings=settings, training={"epochs": 1}))
-    assert run.result()["held_out"] == ["test"]
-    assert set(run.result()["also"]) == {"id_val", "id_test"}
+    assert run.result().to_json()["held_out"] == ["test"]
+    assert set(run.result().to_json()["also"]) == {"id_val", "id_test"}
 
 
 def test_a_part_too_small_for_any_group_is_left_unscored_and_one_that_selects_is_refused(tmp_path):
@@ -168,7 +168,7 @@ def test_a_part_too_small_for_any_group_is_left_unscored_and_one_that_selects_is
     targets = data.targets.copy()
     targets[data.published.rows("id_test")] = 1
     run = runner(replace(data, targets=targets), tmp_path).run(official(training={"epochs": 1}))
-    assert set(run.result()["also"]) == {"id_val"}
+    assert set(run.result().to_json()["also"]) == {"id_val"}
     targets[data.published.rows("val")] = 1
     with pytest.raises(DataError, match="30 validation rows, or those of each group that counts, share one target"):
         runner(replace(data, targets=targets), tmp_path).check(official())

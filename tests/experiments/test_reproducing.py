@@ -304,7 +304,7 @@ def test_features_are_those_of_the_body_in_eval_mode(tmp_path: Path) -> None:
     runner = Runner(divided(), tmp_path / "runs" / "fmow", hardware=CPU)
     run = runner.find(one.recipe)
     assert run is not None
-    rows = runner.split(one.recipe).train
+    rows = runner.planner.split(one.recipe).train
     features = features_of(run, runner, rows)
     assert len(features) == len(rows)
     assert np.array_equal(features, features_of(run, runner, rows))

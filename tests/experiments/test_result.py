@@ -15,7 +15,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs
 from gated_domains.evaluation.scores import METRICS, DomainScores
-from gated_domains.experiments.result import TEST, VALIDATION, calibrated, check_scoring, result, scores
+from gated_domains.experiments.run_scores import TEST, VALIDATION, calibrated, check_scoring, result, scores
 from gated_domains.methods import ERM, Classes
 from gated_domains.reports import RunResult
 from gated_domains.training.outcome import Outcome

@@ -512,10 +512,10 @@ def test_drafts_of_a_worker_that_was_killed_are_swept_up_and_nothing_else(run):
 def test_a_run_is_opened_by_its_folder_or_its_first_letters(tmp_path, monkeypatch):
     run = finished(tmp_path / "runs")
     assert open_run_folder(run.path).path == run.path
-    assert open_run_folder(f"{run.path}/").result()["method"] == "gdu"
+    assert open_run_folder(f"{run.path}/").result().to_json()["method"] == "gdu"
     assert open_run_folder(tmp_path / "runs" / run.name[:3]).path == run.path
     monkeypatch.chdir(run.path)
-    assert open_run_folder(".").result()["method"] == "gdu"
+    assert open_run_folder(".").result().to_json()["method"] == "gdu"
 
 
 def test_letters_that_several_runs_begin_with_are_refused_with_their_names(tmp_path):

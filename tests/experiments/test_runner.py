@@ -228,7 +228,7 @@ def whole(request: pytest.FixtureRequest, root: Path) -> RunFolder:
 
 @pytest.mark.parametrize("after", CUTS.values(), ids=CUTS)
 def test_what_was_cut_goes_on_to_the_same_bits(tmp_path, whole, after):
-    method = whole.result()["method"]
+    method = whole.result().to_json()["method"]
     chosen = recipe(method, training=LONGER)
     steps = after if method == "gdu" else after + whole.metrics()[-1]["step"]  # after those of ERM, which comes first
     interrupt = Interrupt(steps)
@@ -318,7 +318,7 @@ def test_a_retrained_head_stands_on_the_body_of_the_erm_run_and_reuses_it(plain,
     assert not np.array_equal(here["head.weight"], below["head.weight"])
     result = linear.result()
     assert result["parameters"]["trained"] == 64 * 2 + 2 < result["parameters"]["all"]
-    assert result["seconds"] >= plain.result()["seconds"]
+    assert result["seconds"] >= plain.result().to_json()["seconds"]
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ def test_an_ensemble_is_the_mean_of_erm_runs_with_seeds_apart(plain, root):
     mean = np.mean([member.predictions()["output"] for member in each], axis=0)
     np.testing.assert_allclose(run.predictions()["output"], mean, atol=1e-6)
     result = run.result()
-    assert result["seconds"] == pytest.approx(sum(member.result()["seconds"] for member in each), abs=1e-2)
-    assert result["parameters"]["all"] == 3 * plain.result()["parameters"]["all"]
+    assert result["seconds"] == pytest.approx(sum(member.result().to_json()["seconds"] for member in each), abs=1e-2)
+    assert result["parameters"]["all"] == 3 * plain.result().to_json()["parameters"]["all"]
     members = json.loads((run.path / "members.json").read_text())
     assert members == {"members": [member.name for member in each]}
 
@@ -419,7 +419,7 @@ def test_equal_shares_need_domains(tmp_path):
 
 def test_images_are_trained_on(tmp_path):
     run = runner(images(), tmp_path).run(recipe("gdu", training={"batch_size": 8}))
-    assert run.result()["body"] == "small"
+    assert run.result().to_json()["body"] == "small"
     assert run.predictions()["beta"].shape[1] == 5
 
 
@@ -453,7 +453,7 @@ def test_a_split_that_has_a_name_keeps_it(tmp_path):
     maker = runner(vectors(), tmp_path)
     split = hold_outs(maker.dataset, "folds:2")[0]
     chosen = recipe("erm", hold_out="+".join(split.held_out))
-    maker.know(split, chosen)
+    maker.planner.use_split(split, chosen)
     result = maker.run(chosen).result()
     assert (result["hold_out"], result["held_out"]) == ("fold 1", list(split.held_out))
     runner(vectors(), tmp_path, watcher=NothingIsTrained()).run(chosen)  # by its domains it is the same run
@@ -470,7 +470,7 @@ def test_what_gates_complain_of_is_noted_once_and_other_warnings_are_passed_on(t
     monkeypatch.setattr(GDU, "measures", complaining)
     with pytest.warns(UserWarning, match="something else"):
         run = runner(vectors(), tmp_path).run(recipe("gdu"))
-    (note,) = [note for note in run.result()["notes"] if "validation rows" not in note]
+    (note,) = [note for note in run.result().to_json()["notes"] if "validation rows" not in note]
     assert note.startswith("gates do not depend on the input")
 
 
@@ -517,7 +517,7 @@ def test_the_targets_of_held_out_rows_change_nothing_but_the_test_score(tmp_path
     data = vectors()
     one, other = (runner(each, tmp_path).run(chosen) for each in (data, poisoned_targets(data)))
     assert_blind(one, other, targets_only=True)
-    (score,), (flipped,) = (run.result()["test"]["by_domain"].values() for run in (one, other))
+    (score,), (flipped,) = (run.result().to_json()["test"]["by_domain"].values() for run in (one, other))
     assert score + flipped == pytest.approx(1)
 
 

@@ -79,11 +79,11 @@ def test_leave_one_source_out_keeps_the_epoch_that_was_best_on_average_over_sour
     assert [other.validation_domain for other in choosing] == ["south", "west"]
     curves = [[record["selection"] for record in maker.find(other).metrics()] for other in choosing]
     mean = np.mean(curves, axis=0)
-    assert run.result()["best_epoch"] == int(mean.argmax())
-    assert run.result()["selection_score"] == pytest.approx(mean.max())
-    assert run.result()["sources"] == ["south", "west"]  # trained on all of them in the end
-    cost = sum(maker.find(other).result()["seconds"] for other in choosing)
-    assert run.result()["seconds"] > cost
+    assert run.result().to_json()["best_epoch"] == int(mean.argmax())
+    assert run.result().to_json()["selection_score"] == pytest.approx(mean.max())
+    assert run.result().to_json()["sources"] == ["south", "west"]  # trained on all of them in the end
+    cost = sum(maker.find(other).result().to_json()["seconds"] for other in choosing)
+    assert run.result().to_json()["seconds"] > cost
 
 
 def test_leaving_one_source_out_of_one_is_refused(tmp_path):

@@ -262,7 +262,7 @@ def test_the_held_out_domain_chooses_nothing(tmp_path):
     makers = [runner(vectors(), tmp_path / "clean"), runner(poisoned(), tmp_path / "poisoned")]
     clean, other = (tuned("erm", 3, by(maker)) for maker in makers)
     assert told(clean) == told(other)
-    tests = [[run.result()["test"]["overall"] for run in all_runs(maker.root)] for maker in makers]
+    tests = [[run.result().to_json()["test"]["overall"] for run in all_runs(maker.root)] for maker in makers]
     assert sorted(tests[0]) != sorted(tests[1])  # the poison works
 
 

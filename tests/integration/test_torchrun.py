@@ -207,7 +207,7 @@ def test_the_first_process_alone_speaks(found, name):
 
 
 def of_processes(run: RunFolder) -> list[str]:
-    return [note for note in run.result()["notes"] if "processes" in note]
+    return [note for note in run.result().to_json()["notes"] if "processes" in note]
 
 
 def test_what_is_per_process_is_said_in_the_notes(found):

@@ -400,7 +400,7 @@ def test_a_model_that_is_loaded_predicts_by_the_gates_that_it_was_trained_for(tm
         )
         loaded = Model.load(run.path).method
         assert (loaded.test_gates, loaded.batchwise) == (gates, gates == "batch")
-        assert run.result()["batchwise"] == (gates == "batch")
+        assert run.result().to_json()["batchwise"] == (gates == "batch")
 
 
 # -- the paper's form ------------------------------------------------------------------------------------------------

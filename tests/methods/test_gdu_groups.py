@@ -320,7 +320,7 @@ def worst_groups(
         warnings.simplefilter("ignore", GateWarning)
         for name, settings in methods.items():
             chosen = base.with_method(choose_method(name.partition(" ")[0], settings))
-            found[name] = min(runner.run(chosen).result()["test"]["by_group"].values())
+            found[name] = min(runner.run(chosen).result().to_json()["test"]["by_group"].values())
     return found
 
 

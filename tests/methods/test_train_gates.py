@@ -119,7 +119,7 @@ def test_it_predicts_by_batch_and_its_run_says_so(tmp_path):
     run = made_runs.runner(made_runs.vectors(), tmp_path).run(
         made_runs.recipe("gdu", settings={"train_gates": "batch"}, training={"epochs": 1})
     )
-    assert run.result()["batchwise"]
+    assert run.result().to_json()["batchwise"]
     loaded = Model.load(run.path).method
     assert (loaded.test_gates, loaded.batchwise) == ("batch", True)
     assert loaded.pseudo_domains.abs().max() > 0

@@ -10,15 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gated_domains.paper.grid import Grid, Job
-from gated_domains.paper.light import lighten, without_weights
-from gated_domains.paper.run_list import Known
-from gated_domains.paper.standing import finished, started
-
 from gated_domains.data.errors import DataError, explain
 from gated_domains.data.loading import load_data
 from gated_domains.experiments.executors import Executor, choose_executor
 from gated_domains.experiments.runner import Runner
+from gated_domains.paper.grid import Grid, Job
+from gated_domains.paper.light import lighten, without_weights
+from gated_domains.paper.run_list import Known
+from gated_domains.paper.standing import finished, started
 from gated_domains.reports.reproduced import Cell
 from gated_domains.runs.environment import machine, machine_of
 from gated_domains.runs.folder import RunFolder

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gated_domains.paper.digits import OURS, PAPER
-
 from gated_domains.data.digits5 import folder_name
 from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.paper.digits import OURS, PAPER
 from gated_domains.reports.ablations.setting import Fineness, Mode, Setting
 from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe
 from gated_domains.settings import parsed

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
+from gated_domains.experiments.runner import Runner
 from gated_domains.paper.grid import Job
 from gated_domains.paper.standing import finished, stands_on
-
-from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import PREDICTIONS, WEIGHTS, RunFolder
 from gated_domains.runs.provenance import SEEN
 

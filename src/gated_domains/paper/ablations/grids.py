@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.paper.ablations.setup import Setup
 from gated_domains.paper.grid import Grid, Job
-
-from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.reports.ablations.setting import (
     GATES,
     MODES,

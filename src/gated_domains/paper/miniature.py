@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from gated_domains.paper.cells import dataset_of
-
 from gated_domains.runs.recipe import Recipe
 from gated_domains.settings import parsed, plain
 from gated_domains.training.settings import TrainingSettings

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gated_domains.data.errors import DataError
+from gated_domains.experiments.runner import Runner
 from gated_domains.paper.ablations import taking
 from gated_domains.paper.ablations.grids import (
     FIGURES,
@@ -20,9 +22,6 @@ from gated_domains.paper.grid import Job
 from gated_domains.paper.light import lighten
 from gated_domains.paper.running import Make, Reproducing
 from gated_domains.paper.standing import finished
-
-from gated_domains.data.errors import DataError
-from gated_domains.experiments.runner import Runner
 from gated_domains.reports.ablations import bouldin, heat_maps, lines, page, planes, training
 from gated_domains.reports.ablations.setting import Found, Setting
 from gated_domains.reports.charts.chart import Chart

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
-from gated_domains.paper.curves import VIEWS, features_of
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -15,6 +14,7 @@ from gated_domains.data.splits import HoldOut
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods.gdu import GDU
+from gated_domains.paper.curves import VIEWS, features_of
 from gated_domains.reports.ablations.kept_arrays import ClassPlane, DomainPlane
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.json_files import read_json, write_json

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gated_domains.paper.cells import NO_SETTINGS, Change, dataset_of, goes_on_from_erm, recipe_of
-
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
+from gated_domains.paper.cells import NO_SETTINGS, Change, dataset_of, goes_on_from_erm, recipe_of
 from gated_domains.reports.published import BENCHMARKS
 from gated_domains.runs.recipe import Recipe
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gated_domains.paper.grid import Job
-
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.runner import Runner
+from gated_domains.paper.grid import Job
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gated_domains.paper.grid import Grid, Job
-
 from gated_domains.common.paper import PAPER_BASES
 from gated_domains.data.digits import DOMAINS as EMBEDDED
 from gated_domains.data.digits5 import DOMAINS, folder_name
 from gated_domains.data.errors import DataError, data_folder, did_you_mean
 from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.paper.grid import Grid, Job
 from gated_domains.reports.published_digits import ROWS, TARGETS
 from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.settings import parsed
