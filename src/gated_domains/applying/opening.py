@@ -1,13 +1,25 @@
-"""A shipped model of any kind, by where it lies. Nothing is ever unpickled."""
+"""A trained model of any kind, loaded from its path. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from gated_domains.applying.of_run import RunPredictor
 from gated_domains.applying.predictor import NO_STREAM, GatesBy, Predictor
+from gated_domains.applying.tables import prediction_table
+from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, expanded
+from gated_domains.data.labels import Reading
+from gated_domains.data.like import new_data_of, read_like
+from gated_domains.data.new_data import NewData
 from gated_domains.estimators.saving import CARD
 from gated_domains.insight.alarm import DELTA
 from gated_domains.layer.stream import GateStream
@@ -21,6 +33,84 @@ _PICKLED = (
     "holds pickled Python, which could run anything and is never loaded; "
     "save with estimator.save(...) or export to ONNX"
 )
+
+
+class LoadedModel:
+    """A trained model that predicts on new data, read as its training data were.
+
+    New data are a file or folder, the name of a data set, a ``DomainDataset``, or a pandas or Arrow table.
+
+    Attributes
+    ----------
+    classes
+        The names of the classes; None where a number is predicted.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        schema = predictor.schema
+        self.classes = schema.class_names or schema.label_names
+
+    def predict(self, source: Any, *, reading: Reading | None = None) -> NDArray[Any]:
+        """The predicted class, or number, of every row.
+
+        Parameters
+        ----------
+        source
+            New data; targets are not needed.
+        reading
+            What is named otherwise than in training, such as the domain column.
+        """
+        column = self.predict_table(source, reading=reading).column("prediction")
+        return np.asarray(column.to_pylist())
+
+    def predict_proba(self, source: Any, *, reading: Reading | None = None) -> NDArray[np.float32]:
+        """The probability of every class, a row for each row of the data."""
+        if self.classes is None:
+            raise DataError("a number is predicted, which has no probabilities; use predict")
+        return self.predictor.predict(self._read(source, reading)).output
+
+    def predict_table(self, source: Any, *, reading: Reading | None = None) -> pa.Table:
+        """Predictions, probabilities and what the gates saw, as ``gated-domains predict`` writes them."""
+        data = self._read(source, reading)
+        return prediction_table(data, self.predictor.predict(data))
+
+    def _read(self, source: Any, reading: Reading | None) -> NewData:
+        schema = self.predictor.schema
+        if isinstance(source, DomainDataset):
+            return new_data_of(source, schema, targets=False)
+        if isinstance(source, str | os.PathLike):
+            return read_like(source, schema, targets=False, reading=reading)
+        table = source if isinstance(source, pa.Table) else pa.Table.from_pandas(source, preserve_index=False)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "table.parquet")
+            pq.write_table(table, path)
+            return read_like(path, schema, targets=False, reading=reading)
+
+
+def load_model(path: str | os.PathLike[str], *, device: str = "cpu", gates: GatesBy | None = None) -> LoadedModel:
+    """Load the model of a run, a saved estimator, or an ONNX file.
+
+    Parameters
+    ----------
+    path
+        The folder of a run (or the first characters of its name), the folder of an estimator, or an ``.onnx`` file.
+    device
+        ``"cpu"`` or ``"cuda"``.
+    gates
+        What gates compare with the bases: ``"sample"``, ``"batch"`` or ``"stream"``; by default as in training.
+
+    Returns
+    -------
+    LoadedModel
+
+    Examples
+    --------
+    >>> import gated_domains as gd
+    >>> model = gd.load_model("runs/heart/4f2a")  # doctest: +SKIP
+    >>> model.predict("new_hospital.csv")  # doctest: +SKIP
+    """
+    return LoadedModel(open_model(path, device=device, gates=gates))
 
 
 def open_model(

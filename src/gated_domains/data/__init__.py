@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gated_domains.data.errors import DataError
     from gated_domains.data.labels import Reading
     from gated_domains.data.like import NewData, Schema, read_like, schema_of
-    from gated_domains.data.loading import DATASETS, load_data
+    from gated_domains.data.loading import DATASETS, load_data, load_dataset
     from gated_domains.data.sampling import DomainBalanced, DomainBlocks, InOrder, Shared, Shuffled, sampler_for
     from gated_domains.data.splits import HoldOut, all_sources, hold_outs
     from gated_domains.data.synthetic import Mixture
@@ -38,6 +38,7 @@ _HOMES = {
     "fit_encoding": "encoding",
     "hold_outs": "splits",
     "load_data": "loading",
+    "load_dataset": "loading",
     "place": "batches",
     "read_like": "like",
     "sampler_for": "sampling",
@@ -64,6 +65,7 @@ __all__ = [
     "fit_encoding",
     "hold_outs",
     "load_data",
+    "load_dataset",
     "place",
     "read_like",
     "sampler_for",
