@@ -20,8 +20,8 @@ from gated_domains.applying.inside import GatedRun
 from gated_domains.insight.shift.fallback import fallback
 from gated_domains.insight.shift.novelty import auroc
 from gated_domains.insight.shift.outside import outside_span
-from gated_domains.reports.against import Against, compare_methods
-from gated_domains.reports.columns import p_text
+from gated_domains.reports.summary import Against, compare_methods
+from gated_domains.reports.terminal_table import p_text
 
 COVERED = "gdu[coverage=true]"
 METHODS = (COVERED, "gdu", "erm", "linear")

@@ -20,10 +20,10 @@ from gated_domains.evaluation.statistics import (
     new_domain_effect,
     random_effects,
 )
-from gated_domains.reports.against import Key, differences
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
-from gated_domains.reports.columns import ABSENT
+from gated_domains.reports.summary import Key, differences
+from gated_domains.reports.terminal_table import ABSENT
 
 LARGEST_LOSS = 0.5
 LEVEL = 0.90

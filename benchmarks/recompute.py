@@ -29,9 +29,9 @@ from pathlib import Path
 
 from gated_domains.evaluation.metrics import METRICS
 from gated_domains.evaluation.statistics import Effect, spread
-from gated_domains.reports.against import Against, Key, compare_methods
-from gated_domains.reports.columns import ABSENT, p_text
 from gated_domains.reports.published_digits import ROWS
+from gated_domains.reports.summary import Against, Key, compare_methods
+from gated_domains.reports.terminal_table import ABSENT, p_text
 
 Scores = dict[str, dict[Key, float]]
 Row = list[str]

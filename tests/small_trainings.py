@@ -13,7 +13,8 @@ import yaml
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from gated_domains.backbones.bodies import MLP, Body, SmallCNN
+from gated_domains.backbones.backbone import Body
+from gated_domains.backbones.bodies import MLP, SmallCNN
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding

@@ -28,8 +28,7 @@ def test_torch_is_hidden_indeed():
         "gated_domains",
         "gated_domains.choose",
         "gated_domains.common",
-        "gated_domains.common.health",
-        "gated_domains.common.numbers",
+        "gated_domains.common.validation",
         "gated_domains.common.paper",
     ],
 )

@@ -19,7 +19,7 @@ _HOMES = {
     "GDUClassifier": "gated_domains.estimators",
     "GDURegressor": "gated_domains.estimators",
     "GateStream": "gated_domains.layer",
-    "GateWarning": "gated_domains.common.health",
+    "GateWarning": "gated_domains.common.validation",
     "GatedDomainUnits": "gated_domains.layer",
     "GatedOutput": "gated_domains.layer",
     "Hardware": "gated_domains.training.engine",

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from gated_domains.backbones import BODIES, Backbone, RandomFilters, Style, published_weights
+from gated_domains.backbones.bodies import make_body, weights_digest, weights_note
 from gated_domains.backbones.efficientnet_lite import EfficientNetLite0, SameConv2d
 from gated_domains.backbones.gated_norm import gate_norms, mixing
-from gated_domains.backbones.making import make_body, weights_digest, weights_note
 from gated_domains.backbones.mixstyle import mix_styles
 from gated_domains.data.errors import DataError
 

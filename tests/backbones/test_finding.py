@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gated_domains import GatedDomainUnits, fit_head, model_head, replace_head
-from gated_domains.backbones.finding import find_head
+from gated_domains.backbones.heads import find_head
 
 CLASSES = 3
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gated_domains import GatedDomainUnits, fit_head, model_head, renew_head, replace_head
 from gated_domains.backbones import gating_rows
-from gated_domains.backbones.views import ViewedHead, channel_statistics
+from gated_domains.backbones.gating import ViewedHead, channel_statistics
 from gated_domains.layer import GateWarning, StackedExperts
 from gated_domains.layer.fitting import median_sigma
 

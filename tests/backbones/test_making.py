@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gated_domains.backbones import BODIES, MLP, SmallCNN, default_body
-from gated_domains.backbones.making import make_body, weights_digest, weights_note
+from gated_domains.backbones.bodies import make_body, weights_digest, weights_note
 from gated_domains.data.errors import DataError
 
 LIBRARIES = {

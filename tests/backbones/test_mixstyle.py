@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.bodies import MLP, Body, DigitsCNN, Identity, SmallCNN
-from gated_domains.backbones.cached import CachedBackbone
+from gated_domains.backbones.backbone import Backbone, Body, CachedBackbone, Identity
+from gated_domains.backbones.bodies import MLP, DigitsCNN, SmallCNN
 from gated_domains.backbones.gating import GATINGS
 from gated_domains.backbones.mixstyle import DomainMixer, MapMixer, StyleMixer, mix_styles, mixes_by_domain
 from gated_domains.backbones.moments import Moments, domain_moments, map_moments, restyled

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from gated_domains.paper import running
 from gated_domains.paper.ablations import setup
 from gated_domains.paper.ablations.grids import FIGURES
 from gated_domains.paper.ablations.setup import Setup
-
-from gated_domains.paper import running
 from gated_domains.reports.ablations.setting import Fineness
 from gated_domains.runs.recipe import DataSettings
 from made_runs import assert_refused, call, vectors

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gated_domains.paper.digits import Setup
 
 from gated_domains.paper import digits, running
+from gated_domains.paper.digits import Setup
 from gated_domains.reports.published_digits import ROWS
 from made_runs import DOMAINS, assert_refused, call, changed, vectors
 

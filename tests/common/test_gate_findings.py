@@ -11,7 +11,7 @@ import pytest
 
 import gated_domains
 import gated_domains.layer
-from gated_domains.common.health import DEAD_BETA_STD, SATURATED, GateHealth, GateWarning
+from gated_domains.common.validation import DEAD_BETA_STD, SATURATED, GateHealth, GateWarning
 
 HEALTHY = GateHealth(beta_std=0.2, kernel_low=0.3, kernel_high=0.7, dead=(), doubled=())
 
@@ -58,7 +58,7 @@ def test_a_warning_points_past_this_package_and_the_frameworks(tmp_path: Path):
     script = tmp_path / "user_script.py"
     script.write_text(
         "from functools import partial\n"
-        "from gated_domains.common.health import GateHealth\n"
+        "from gated_domains.common.validation import GateHealth\n"
         "call = GateHealth(beta_std=0.0, kernel_low=0.3, kernel_high=0.7, dead=(), doubled=()).warn\n"
         "for module in ('gated_domains.keras_layer.fitting', 'torch.utils', 'keras.src.layers'):\n"
         "    space = {'__name__': module}\n"

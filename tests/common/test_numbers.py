@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.common.numbers import at_least_one, flag, not_negative, positive
+from gated_domains.common.validation import at_least_one, flag, not_negative, positive
 
 ONE_NUMBER = [2, 2.0, Fraction(2), np.float32(2), np.array(2.0), torch.tensor(2.0)]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gated_domains.layer import LinearExperts
+from gated_domains.layer.gates import inner_products
 from gated_domains.layer.kernels import Gaussian
-from gated_domains.layer.products import inner_products
 
 
 def test_rows_of_two_widths_are_caught():

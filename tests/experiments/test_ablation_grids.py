@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from gated_domains.paper.ablations import setup
-from gated_domains.paper.ablations.grids import FIGURES, AblationJob, chosen_figures, counted, plan
 
 from gated_domains.data.errors import DataError
+from gated_domains.paper.ablations import setup
+from gated_domains.paper.ablations.grids import FIGURES, AblationJob, chosen_figures, counted, plan
 from gated_domains.reports.ablations.setting import GATES, PAPER_ORTH, STRONG_ORTH
 from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.recipe import Recipe

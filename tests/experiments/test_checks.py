@@ -13,8 +13,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.splits import hold_outs
-from gated_domains.experiments.checks import refuse_settings
-from gated_domains.experiments.recipe_parsing import resolved
+from gated_domains.experiments.checks import refuse_settings, resolve
 from gated_domains.methods import METHODS
 from gated_domains.methods.method import Method
 from gated_domains.runs.recipe import Recipe
@@ -127,7 +126,7 @@ def test_a_selection_that_cannot_be_is_refused(dataset: DomainDataset, others: d
 
 
 def test_the_division_is_selected_by_its_own_rows():
-    refused(resolved(recipe("erm", "official", selection="auto"), divided()), divided())
+    refused(resolve(recipe("erm", "official", selection="auto"), divided()), divided())
     refused(recipe("erm", "official", selection="last"), divided())
     refused(recipe("erm", "official", selection="oracle"), divided())
 

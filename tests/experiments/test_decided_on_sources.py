@@ -140,7 +140,7 @@ def test_an_identifier_of_the_sources_is_left_out_though_it_repeats_elsewhere(tm
 def test_rows_of_a_class_that_no_source_has_count_as_wrong_and_are_noted(tmp_path):
     cells = scrambled(rows(), {"y": ["1", "5"]})
     made = run(tmp_path, cells, "gdu", calibrate=True)
-    result, said = made.result(), made.predictions()
+    result, said = made.result().to_json(), made.predictions()
     schema = json.loads((made.path / "model.json").read_text())["schema"]
     assert schema["class_names"] == ["2", "5", "10"]
     assert said["output"].shape[1] == 4  # the classes of all rows: 1, 2, 5, 10

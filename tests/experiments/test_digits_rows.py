@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gated_domains.paper.grid import Job
 
 from gated_domains.data.digits import DOMAINS as EMBEDDED
 from gated_domains.data.digits5 import DOMAINS
 from gated_domains.data.errors import DataError
 from gated_domains.paper import digits
+from gated_domains.paper.grid import Job
 from gated_domains.reports.published_digits import ROWS
 from gated_domains.runs.json_files import run_hash
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gated_domains.experiments.recipe_parsing import resolved
+from gated_domains.experiments.checks import resolve
 from gated_domains.runs.json_files import run_hash
 from made_runs import recipe, vectors
 
 
 def test_identity_has_every_field_but_data():
-    found = resolved(recipe("gdu", selection="auto"), vectors())
+    found = resolve(recipe("gdu", selection="auto"), vectors())
     assert set(found.identity()) == set(type(found).model_fields) - {"data"}
     assert (found.identity()["selection"], found.identity()["metric"]) == ("source_validation", "accuracy")
 
@@ -19,7 +19,7 @@ def test_identity_has_every_field_but_data():
 def test_what_auto_stands_for_is_the_same_run():
     data = vectors()
     asked, named = recipe("gdu", selection="auto"), recipe("gdu", selection="source_validation")
-    assert run_hash(resolved(asked, data).identity()) == run_hash(resolved(named, data).identity())
+    assert run_hash(resolve(asked, data).identity()) == run_hash(resolve(named, data).identity())
 
 
 def test_a_backbone_counts_by_the_digest_of_its_weights(tmp_path: Path):

@@ -51,7 +51,7 @@ def test_every_method_is_tried_here():
 def test_a_method_learns_labels_of_which_some_are_unknown(method, tmp_path):
     ours = runner(labelled(), tmp_path)
     run = ours.run(recipe(method, settings=SETTINGS[method]))
-    result = run.result()
+    result = run.result().to_json()
     assert result["metric"] == "mean_average_precision"
     assert 0 < result["test"]["overall"] <= 1
     assert all(np.isfinite(value) for record in run.metrics() for value in record["train"].values())

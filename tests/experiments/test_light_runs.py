@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gated_domains.paper.grid import Grid, Job
-from gated_domains.paper.light import lighten
-from gated_domains.paper.running import Reproducing
-from gated_domains.paper.standing import stands_on
 
 from gated_domains.experiments.model import WEIGHTS
 from gated_domains.experiments.runner import Runner
 from gated_domains.paper import running
+from gated_domains.paper.grid import Grid, Job
+from gated_domains.paper.light import lighten
+from gated_domains.paper.running import Reproducing
+from gated_domains.paper.standing import stands_on
 from gated_domains.runs.folder import PREDICTIONS, RunFolder
 from gated_domains.runs.recipe import Recipe
 from made_runs import CPU, NothingIsTrained, recipe, runner, vectors

@@ -16,7 +16,7 @@ from gated_domains.data.splits import hold_outs
 from gated_domains.evaluation.scores import official_scores
 from gated_domains.experiments.grid import named_as_asked, plan
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import parse_methods, resolved
+from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.reports.page import write_page
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.folder import RunFolder
@@ -45,11 +45,11 @@ def of_part(run: RunFolder, part: int) -> dict[str, np.ndarray]:
 
 
 def test_the_publisher_says_what_is_scored_and_what_selects():
-    chosen = resolved(official(), divided(metric="f1"))
+    chosen = resolve(official(), divided(metric="f1"))
     assert (chosen.selection, chosen.metric) == ("official", "f1")
-    elsewhere = resolved(recipe("erm", "a", selection="auto"), divided(metric="f1"))
+    elsewhere = resolve(recipe("erm", "a", selection="auto"), divided(metric="f1"))
     assert (elsewhere.selection, elsewhere.metric) == ("source_validation", "accuracy")
-    own = resolved(official(selection="last", metric="ece"), divided())
+    own = resolve(official(selection="last", metric="ece"), divided())
     assert (own.selection, own.metric) == ("last", "ece")
 
 
@@ -57,7 +57,7 @@ def test_the_publisher_says_what_is_scored_and_what_selects():
 
 
 def test_the_score_that_counts_stands_as_that_of_one_domain(made):
-    data, result = divided(), made.result()
+    data, result = divided(), made.result().to_json()
     test = of_part(made, 1)
     expected = official_scores(data.published, test["output"], test["targets"], test["rows"])
     assert result["test"]["by_domain"] == {"test": pytest.approx(expected.by_domain["test"])}
@@ -75,7 +75,7 @@ def test_the_parts_are_the_publishers(made):
 
 
 def test_validation_and_the_parts_in_distribution_are_scored_alike(made):
-    data, result = divided(), made.result()
+    data, result = divided(), made.result().to_json()
     parts = {"validation": (0, result["validation"])} | {
         name: (place, result["also"][name]) for place, name in enumerate(("id_val", "id_test"), start=2)
     }
@@ -99,7 +99,7 @@ def test_every_metric_of_every_part_is_there(made):
 
 
 def test_a_result_says_how_it_came_to_be(made):
-    result = made.result()
+    result = made.result().to_json()
     assert result["hold_out"] == "official"
     assert result["held_out"] == ["test"]
     assert result["sources"] == ["a", "b", "c", "d"]
@@ -137,14 +137,14 @@ def test_another_division_is_another_run(made):
 
 def test_the_oracle_may_look_at_the_test_rows_and_is_marked(tmp_path):
     run = runner(divided(), tmp_path).run(official(selection="oracle"))
-    result = run.result()
+    result = run.result().to_json()
     assert result["oracle"]
     assert "test is never seen in training, but it selects the model" in result["protocol"]
     assert {name for record in run.metrics() for name in record["validation"]["by_domain"]} == {"test"}
 
 
 def test_in_another_metric_all_rows_count(tmp_path):
-    result = runner(divided(), tmp_path).run(official(metric="f1")).result()
+    result = runner(divided(), tmp_path).run(official(metric="f1")).result().to_json()
     assert result["statistic"] == "overall"
     assert result["test"]["by_domain"] == {"test": result["test"]["overall"]}
     assert result["protocol"].endswith("scored by macro F1")
@@ -226,7 +226,7 @@ def test_a_fold_of_very_many_domains_is_one_run_with_one_score(tmp_path):
     recipes = plan(maker, splits, parse_methods("erm"), 1, config=FRAME)
     assert [one.hold_out for one in recipes] == ["fold 1 of 2", "fold 2 of 2"]
     run = maker.run(recipes[1])
-    result = run.result()
+    result = run.result().to_json()
     assert (result["hold_out"], result["held_out"], result["sources"]) == ("fold 2", ["fold 2"], [])
     assert result["test"]["by_domain"] == {"fold 2": result["test"]["overall"]}
     assert set(result["validation"]["by_domain"]) <= set(maker.dataset.domain_names)

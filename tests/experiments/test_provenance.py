@@ -66,20 +66,20 @@ def test_a_model_says_where_it_comes_from(trained):
         "hold_out": "north",
         "validation_domain": None,
         "split_seed": 0,
-        "split": split_hash(here.split(recipe())),
+        "split": split_hash(here.planner.split(recipe())),
         "seed": 0,
     }
 
 
 def test_the_hash_of_a_split_changes_with_any_of_its_rows():
-    (split,) = (runner(vectors(), Path("nowhere")).split(recipe()),)
+    (split,) = (runner(vectors(), Path("nowhere")).planner.split(recipe()),)
     others = [replace(split, **{part: getattr(split, part)[1:]}) for part in ("train", "validation", "test")]
     assert len({split_hash(one) for one in [split, *others]}) == 4
     assert split_hash(split) == split_hash(replace(split, name="other"))
 
 
 def test_what_was_seen_before_is_added_up(tmp_path):
-    split = runner(vectors(), tmp_path).split(recipe())
+    split = runner(vectors(), tmp_path).planner.split(recipe())
     digests = np.arange(150, dtype=np.uint64)
     first = seen_by(split, "one", digests)
     second = seen_by(replace(split, train=split.test, validation=split.test[:1]), "one", digests, before=first)
@@ -248,7 +248,7 @@ def test_in_distribution_parts_that_are_scored_count_as_held_out(tmp_path):
     data = divided()
     ours = runner(data, tmp_path)
     under = ours.run(recipe("erm", "a", training=SHORT))
-    split = ours.split(recipe("erm", "official"))
+    split = ours.planner.split(recipe("erm", "official"))
     scored = np.concatenate([split.test, *split.also.values()])
     met = np.isin(scored, Provenance.read(under.path).rows[ours.fingerprint]).sum()
     with pytest.raises(DataError, match=f"has seen {met} of the {len(scored)} rows"):
@@ -320,7 +320,7 @@ def test_the_body_under_a_fine_tuned_head_can_be_trained_again(trained, tmp_path
     assert before.keys() == after.keys()
     moved = [name for name, value in before.items() if not torch.equal(value, after[name])]
     assert any(name.endswith("weight") for name in moved)
-    result = run.result()
+    result = run.result().to_json()
     assert result["parameters"]["trained"] == result["parameters"]["all"]
 
 

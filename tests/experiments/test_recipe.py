@@ -20,13 +20,11 @@ from gated_domains.experiments.recipe_parsing import (
     parse_methods,
     parse_recipe,
     read_recipe,
-    resolved,
 )
 from gated_domains.methods import METHODS
 from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.recipe import DataSettings, Recipe
-from gated_domains.settings import to_yaml
-from gated_domains.settings.plain_yaml import from_yaml
+from gated_domains.settings import from_yaml, to_yaml
 from gated_domains.training.settings import TrainingSettings
 
 GDU: dict[str, Any] = {"data": {"what": "heart.csv"}, "method": {"name": "gdu"}}
@@ -474,19 +472,19 @@ def test_a_reading_comes_back_from_its_settings():
 
 
 def test_the_body_follows_from_the_data():
-    assert resolved(parse_recipe(GDU, where=""), made_runs.vectors()).body == "mlp"
-    assert resolved(parse_recipe(GDU, where=""), made_runs.images()).body == "small"
+    assert resolve(parse_recipe(GDU, where=""), made_runs.vectors()).body == "mlp"
+    assert resolve(parse_recipe(GDU, where=""), made_runs.images()).body == "small"
     chosen = parse_recipe({**GDU, "body": "identity"}, where="")
-    assert resolved(chosen, made_runs.vectors()).body == "identity"
+    assert resolve(chosen, made_runs.vectors()).body == "identity"
 
 
 def test_sampling_follows_from_the_method_and_the_metric_from_what_is_predicted():
-    found = resolved(parse_recipe(GDU, where=""), made_runs.vectors())
+    found = resolve(parse_recipe(GDU, where=""), made_runs.vectors())
     assert (found.training.sampling, found.metric) == ("plain", "accuracy")
     coral = parse_recipe({**GDU, "method": "coral"}, where="")
-    assert resolved(coral, made_runs.vectors()).training.sampling == "groups"
+    assert resolve(coral, made_runs.vectors()).training.sampling == "groups"
     asked = parse_recipe({**GDU, "method": "coral", "training": {"sampling": "plain"}, "metric": "f1"}, where="")
-    found = resolved(asked, made_runs.vectors())
+    found = resolve(asked, made_runs.vectors())
     assert (found.training.sampling, found.metric) == ("plain", "f1")
 
 
@@ -524,7 +522,7 @@ def test_a_wrong_setting_of_training_in_brackets_is_refused():
 )
 def test_a_body_for_other_data_is_refused_with_those_that_would_do(body, dataset, able):
     with pytest.raises(DataError, match=f"{body!r} takes .*; bodies for these data: {able}"):
-        resolved(parse_recipe({**GDU, "body": body}, where=""), dataset)
+        resolve(parse_recipe({**GDU, "body": body}, where=""), dataset)
 
 
 def test_training_follows_from_the_data_unless_somebody_says_otherwise():

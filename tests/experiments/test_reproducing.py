@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gated_domains.paper.curves import CANDIDATES, Curves, features_of
-from gated_domains.paper.grid import Grid, Job, plan, runs_of
-from gated_domains.paper.miniature import shrink
-from gated_domains.paper.running import Reproducing, folder_of, in_short
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.published import Published
 from gated_domains.experiments.runner import Runner
 from gated_domains.paper import cells, running
+from gated_domains.paper.curves import CANDIDATES, Curves, features_of
+from gated_domains.paper.grid import Grid, Job, plan, runs_of
+from gated_domains.paper.miniature import shrink
+from gated_domains.paper.running import Reproducing, folder_of, in_short
 from gated_domains.runs.recipe import DataSettings
 from made_runs import CPU, NothingIsTrained, recipe, vectors
 

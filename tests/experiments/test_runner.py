@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gated_domains.common.health import GateHealth
+from gated_domains.common.validation import GateHealth
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.experiments.recipe_parsing import read_recipe, resolved
+from gated_domains.experiments.checks import resolve
+from gated_domains.experiments.recipe_parsing import read_recipe
 from gated_domains.methods import ERM
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.folder import RunFolder
@@ -71,7 +72,7 @@ def lasting(result: dict[str, Any]) -> dict[str, Any]:
 def assert_same_run(one: RunFolder, other: RunFolder) -> None:
     assert digest(one.path / "model.safetensors") == digest(other.path / "model.safetensors")
     assert without_times(one) == without_times(other)
-    assert lasting(one.result()) == lasting(other.result())
+    assert lasting(one.result().to_json()) == lasting(other.result().to_json())
     assert one.predictions().keys() == other.predictions().keys()
     for name, values in one.predictions().items():
         np.testing.assert_array_equal(values, other.predictions()[name])
@@ -91,7 +92,7 @@ def test_a_run_leaves_what_is_needed_to_use_it_and_to_make_it_again(gated):
 
 def test_its_recipe_is_the_run_again(gated, root):
     written = read_recipe(gated.path / "recipe.yaml")
-    assert written == resolved(recipe("gdu", body="mlp"), vectors())
+    assert written == resolve(recipe("gdu", body="mlp"), vectors())
     again = runner(vectors(), root, watcher=NothingIsTrained()).run(written)
     assert again.path == gated.path
 
@@ -110,7 +111,7 @@ def test_the_metrics_have_every_epoch_with_the_loss_the_penalties_and_the_gates(
 
 def test_the_predictions_are_those_of_the_validation_and_the_held_out_rows(gated):
     data, found = vectors(), gated.predictions()
-    split = runner(data, gated.path.parent).split(recipe("gdu"))
+    split = runner(data, gated.path.parent).planner.split(recipe("gdu"))
     np.testing.assert_array_equal(found["rows"], np.concatenate([split.validation, split.test]))
     np.testing.assert_array_equal(found["part"], [0] * len(split.validation) + [1] * len(split.test))
     np.testing.assert_array_equal(found["targets"], data.targets[found["rows"]])
@@ -129,7 +130,7 @@ def test_a_method_without_gates_says_nothing_of_them(plain):
 
 
 def test_the_result_says_what_was_done_and_what_came_of_it(gated):
-    result, found = gated.result(), gated.predictions()
+    result, found = gated.result().to_json(), gated.predictions()
     right = found["output"].argmax(1) == found["targets"]
     test, south = found["part"] == 1, (found["part"] == 0) & (found["domains"] == 1)
     assert result["test"]["by_domain"] == {"north": right[test].mean()}
@@ -168,7 +169,7 @@ def test_the_best_epoch_is_the_one_that_validates_best(tmp_path):
         recipe("erm", training={"epochs": 6, "rate": 0.03, "patience": 2, "schedule": "constant"})
     )
     scores = [record["validation"]["overall"] for record in run.metrics()]
-    result = run.result()
+    result = run.result().to_json()
     assert result["best_epoch"] == np.argmax(scores)
     assert result["validation"]["by_domain"] == run.metrics()[result["best_epoch"]]["validation"]["by_domain"]
     assert result["epochs"] == len(scores)
@@ -316,7 +317,7 @@ def test_a_retrained_head_stands_on_the_body_of_the_erm_run_and_reuses_it(plain,
     for name, value in body.items():
         np.testing.assert_array_equal(here[name.replace(".body.", ".body.frozen.module.")], value)
     assert not np.array_equal(here["head.weight"], below["head.weight"])
-    result = linear.result()
+    result = linear.result().to_json()
     assert result["parameters"]["trained"] == 64 * 2 + 2 < result["parameters"]["all"]
     assert result["seconds"] >= plain.result().to_json()["seconds"]
 
@@ -357,7 +358,7 @@ def test_an_ensemble_is_the_mean_of_erm_runs_with_seeds_apart(plain, root):
     assert each[0].path == plain.path
     mean = np.mean([member.predictions()["output"] for member in each], axis=0)
     np.testing.assert_allclose(run.predictions()["output"], mean, atol=1e-6)
-    result = run.result()
+    result = run.result().to_json()
     assert result["seconds"] == pytest.approx(sum(member.result().to_json()["seconds"] for member in each), abs=1e-2)
     assert result["parameters"]["all"] == 3 * plain.result().to_json()["parameters"]["all"]
     members = json.loads((run.path / "members.json").read_text())
@@ -383,7 +384,7 @@ def test_trainings_are_counted_each_once_with_those_that_are_needed(plain, root)
 
 def test_numbers_are_predicted_in_their_own_unit(tmp_path):
     run = runner(numbers(), tmp_path).run(recipe("gdu", training={"epochs": 8, "rate": 0.01}))
-    result, found = run.result(), run.predictions()
+    result, found = run.result().to_json(), run.predictions()
     assert (result["metric"], result["higher_is_better"]) == ("rmse", False)
     test = found["part"] == 1
     error = np.sqrt(np.mean((found["output"][test, 0].astype(float) - found["targets"][test]) ** 2))
@@ -395,7 +396,7 @@ def test_numbers_are_predicted_in_their_own_unit(tmp_path):
 @pytest.mark.parametrize("method", ["gdu", "linear"])
 def test_data_without_domains_are_trained_on_whole(tmp_path, method):
     run = runner(vectors(domains=False), tmp_path).run(recipe(method, hold_out=None))
-    result = run.result()
+    result = run.result().to_json()
     assert (result["hold_out"], result["held_out"], result["sources"]) == ("none", [], [])
     assert result["test"] is None
     assert set(result["validation"]["by_domain"]) == {"all"}
@@ -405,7 +406,7 @@ def test_data_without_domains_are_trained_on_whole(tmp_path, method):
 
 
 def test_with_nothing_held_out_all_domains_are_sources(tmp_path):
-    result = runner(vectors(), tmp_path).run(recipe("erm", hold_out=None)).result()
+    result = runner(vectors(), tmp_path).run(recipe("erm", hold_out=None)).result().to_json()
     assert result["sources"] == list(DOMAINS)
     assert set(result["validation"]["by_domain"]) == set(DOMAINS)
 
@@ -454,7 +455,7 @@ def test_a_split_that_has_a_name_keeps_it(tmp_path):
     split = hold_outs(maker.dataset, "folds:2")[0]
     chosen = recipe("erm", hold_out="+".join(split.held_out))
     maker.planner.use_split(split, chosen)
-    result = maker.run(chosen).result()
+    result = maker.run(chosen).result().to_json()
     assert (result["hold_out"], result["held_out"]) == ("fold 1", list(split.held_out))
     runner(vectors(), tmp_path, watcher=NothingIsTrained()).run(chosen)  # by its domains it is the same run
 
@@ -487,7 +488,7 @@ def assert_blind(one: RunFolder, other: RunFolder, *, targets_only: bool) -> Non
     assert all(card.pop("trained_on")["fingerprint"] for card in cards)  # this alone tells the data apart
     assert cards[0] == cards[1]
     assert without_times(one) == without_times(other)
-    ours, theirs = lasting(one.result()), lasting(other.result())
+    ours, theirs = lasting(one.result().to_json()), lasting(other.result().to_json())
     test, other_test = ours.pop("test"), theirs.pop("test")
     for found in (ours, theirs):
         del found["all_metrics"]["test"]

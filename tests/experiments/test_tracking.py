@@ -149,7 +149,7 @@ def test_the_other_watcher_hears_everything(noted, tmp_path: Path):
 
 def test_a_run_is_read_from_its_folder(tmp_path: Path):
     run = runner(vectors(), tmp_path).run(recipe("gdu", seed=3, training={"rate": 0.01}))
-    settings, tags, result = settings_of(run), tags_of(run), run.result()
+    settings, tags, result = settings_of(run), tags_of(run), run.result().to_json()
     assert (settings["training.rate"], settings["method.name"], settings["seed"]) == (0.01, "gdu", 3)
     assert settings["training.ema"] is None
     assert settings["training.group_by"] == "[]"

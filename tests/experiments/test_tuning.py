@@ -271,7 +271,7 @@ def test_a_trial_is_chosen_by_the_number_that_selects_its_epoch(tmp_path):
     tuning = tuned("erm", 3, by(maker))
     (search,) = tuning.searches.values()
     for trial in search.trials:
-        result = RunFolder(tmp_path / trial.run).result()
+        result = RunFolder(tmp_path / trial.run).result().to_json()
         assert trial.score == result["selection_score"] == pytest.approx(result["validation"]["overall"])
     assert search.chosen == int(np.argmax([trial.score for trial in search.trials]))
 
@@ -329,7 +329,7 @@ def test_a_table_names_tuned_rows_says_how_and_keeps_all_trials_in_a_file(tmp_pa
     maker = runner(vectors(), tmp_path)
     recipes = asked("erm,ranged[weight=2]", "north,west")
     tuning = tune(recipes, 2, seed=0, fixed=["weight_decay"], run_all=by(maker))
-    results = [tuning.told(found, read_results(maker.run(tuning.settled(found)).path)[0]) for found in recipes]
+    results = [tuning.label_result(found, read_results(maker.run(tuning.settled(found)).path)[0]) for found in recipes]
     assert [result.label for result in results] == 2 * ["ERM (tuned)", "Ranged [weight=2] (tuned)"]
     text = Comparison(results).markdown()
     assert "| ERM (tuned) |" in text
@@ -362,7 +362,7 @@ def test_a_note_says_for_each_hold_out_what_was_chosen_and_how_many_trials_broke
 
     tuning = tune(recipes, 4, seed=0, fixed=["weight_decay"], run_all=Made(tmp_path / "many", score))
     rate = max(trial["rate"] for trial in random_proposals(choose_method("erm"), 4, seed=0)[1:])
-    found = tuning.told(recipes[0], replace(result, label="ERM [rate=0.1]"))
+    found = tuning.label_result(recipes[0], replace(result, label="ERM [rate=0.1]"))
     assert found.label == "ERM (tuned)"
     how, chosen = found.notes[len(result.notes) :]
     assert "of 4 trials" in how
@@ -375,4 +375,4 @@ def test_a_method_that_has_nothing_left_to_search_keeps_its_name(tmp_path):
     (found,) = asked("erm")
     tuning = tune([found], 3, seed=0, fixed=["rate", "weight_decay"], run_all=by(maker))
     result = read_results(maker.run(tuning.settled(found)).path)[0]
-    assert tuning.told(found, result) == result
+    assert tuning.label_result(found, result) == result

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gated_domains.backbones import BODIES
-from gated_domains.backbones.making import make_body, weights_digest, weights_note
+from gated_domains.backbones.bodies import make_body, weights_digest, weights_note
 from gated_domains.data.errors import DataError
 
 pytestmark = pytest.mark.extras

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gated_domains.backbones.making import make_body, weights_note
+from gated_domains.backbones.bodies import make_body, weights_note
 
 pytestmark = pytest.mark.extras
 

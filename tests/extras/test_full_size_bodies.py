@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gated_domains.backbones import Body
-from gated_domains.backbones.making import make_body
+from gated_domains.backbones.bodies import make_body
 from gated_domains.data.batches import DomainBatch
 from gated_domains.methods import METHODS, Classes, Problem
 from gated_domains.methods.method import total

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from gated_domains.backbones import BODIES
+from gated_domains.backbones.bodies import make_body
 from gated_domains.backbones.gin import GIN, SumOfEmbeddings
 from gated_domains.backbones.graphs_in_rows import ATOM_SIZES, BOND_SIZES
-from gated_domains.backbones.making import make_body
 from gated_domains.data.errors import DataError
 from made_graphs import MadeGraph, in_rows, made_graphs
 

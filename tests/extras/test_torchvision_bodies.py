@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gated_domains.backbones import BODIES, Backbone, RandomFilters, Style
+from gated_domains.backbones.bodies import make_body, weights_digest, weights_note
 from gated_domains.backbones.gated_norm import gate_norms, mixing
-from gated_domains.backbones.making import make_body, weights_digest, weights_note
 from gated_domains.backbones.mixstyle import mix_styles
 from gated_domains.backbones.torchvision_bodies import widened_filters
 from gated_domains.data.errors import DataError

@@ -16,7 +16,7 @@ import torch
 
 import oracles
 from gated_domains import GatedDomainUnits, examine
-from gated_domains.common.health import GateWarning
+from gated_domains.common.validation import GateWarning
 from gated_domains.data.errors import DataError
 from gated_domains.estimators import GDUClassifier
 from gated_domains.experiments.recipe_parsing import parse_methods

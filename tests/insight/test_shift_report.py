@@ -18,8 +18,8 @@ from gated_domains.insight.shift.distances import Distances
 from gated_domains.insight.shift.reference import Reference, balanced
 from gated_domains.insight.shift.report import MOST_SOURCES, NewSite, SiteShift, familiarity, site_shift
 from gated_domains.layer import GatedDomainUnits
+from gated_domains.layer.gates import residual
 from gated_domains.layer.kernels import Gaussian
-from gated_domains.layer.products import residual
 from gated_domains.reports.shift_words import sentences
 
 # -- distances ---------------------------------------------------------------------------------------------------------

@@ -20,6 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE not in item.path.parents:
             continue
-        item.add_marker(pytest.mark.filterwarnings("ignore::gated_domains.common.health.GateWarning"))
+        item.add_marker(pytest.mark.filterwarnings("ignore::gated_domains.common.validation.GateWarning"))
         if item.get_closest_marker("one_backend") and os.environ.get("KERAS_BACKEND", FULL_BACKEND) != FULL_BACKEND:
             item.add_marker(pytest.mark.slow)

@@ -61,7 +61,7 @@ def test_plain_vectors_stay_as_they_are():
 
 def test_they_are_those_of_the_pytorch_package():
     torch = pytest.importorskip("torch")
-    from gated_domains.backbones.views import channel_statistics
+    from gated_domains.backbones.gating import channel_statistics
 
     x = maps(4, 5, 6, 3)
     theirs = channel_statistics(torch.from_numpy(np.moveaxis(x, -1, 1).copy())).numpy()

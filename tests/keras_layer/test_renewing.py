@@ -16,7 +16,7 @@ from backends import on_every_backend  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 from small_keras_models import LOSS, Calls, body, gated, rows  # noqa: E402
 
-from gated_domains.common.health import GateWarning  # noqa: E402
+from gated_domains.common.validation import GateWarning  # noqa: E402
 from gated_domains.keras_layer import GatedDomainUnits  # noqa: E402
 from gated_domains.keras_layer.arrays import as_numpy  # noqa: E402
 from gated_domains.keras_layer.callbacks import DomainMonitor, RenewHead  # noqa: E402

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from gated_domains.layer import CosineGate, GatedDomainUnits
-from gated_domains.layer.kernels import Average, Gaussian, RationalQuadratic
-from gated_domains.layer.precision import Scalars
+from gated_domains.layer.kernels import Average, Gaussian, RationalQuadratic, Scalars
 
 SIGMA = 0.7 + 1e-13  # no float32, let alone float16, holds it
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import made_runs
-from gated_domains.backbones.bodies import MLP, Identity
+from gated_domains.backbones.backbone import Identity
+from gated_domains.backbones.bodies import MLP
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding

@@ -18,7 +18,8 @@ from domain_problems import (
     trained,
     whole,
 )
-from gated_domains.backbones.bodies import MLP, Identity
+from gated_domains.backbones.backbone import Identity
+from gated_domains.backbones.bodies import MLP
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.methods import CGD, Method

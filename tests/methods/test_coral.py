@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import oracles
 from domain_problems import accuracies, shifted_gaussians, some_rows, trained, whole
-from gated_domains.backbones.bodies import MLP, Identity
+from gated_domains.backbones.backbone import Identity
+from gated_domains.backbones.bodies import MLP
 from gated_domains.data.errors import DataError
 from gated_domains.methods.coral import moments_apart
 from small_trainings import build, vectors

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from gated_domains.backbones.bodies import Identity
+from gated_domains.backbones.backbone import Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.methods.method import Method, total

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import made_runs
-from gated_domains.backbones.bodies import MLP, Identity, SmallCNN
+from gated_domains.backbones.backbone import Identity
+from gated_domains.backbones.bodies import MLP, SmallCNN
 from gated_domains.backbones.gated_norm import GatedNorm, mixing
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
@@ -22,7 +23,7 @@ from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.experiments.model import Model
 from gated_domains.layer import GatedDomainUnits
 from gated_domains.layer.fitting import choose_num_bases, median_sigma
-from gated_domains.layer.products import residual
+from gated_domains.layer.gates import residual
 from gated_domains.methods import GDU, PaperGDU
 from gated_domains.methods.gdu import GDUSettings
 from gated_domains.settings import parsed

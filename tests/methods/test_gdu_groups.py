@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import oracles
 from domain_problems import directions, half_precision_step, some_rows, step, whole
-from gated_domains.backbones.bodies import Identity
+from gated_domains.backbones.backbone import Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.spurious import spurious

@@ -18,7 +18,7 @@ from domain_problems import (
     trained,
     whole,
 )
-from gated_domains.backbones.bodies import Identity
+from gated_domains.backbones.backbone import Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.methods import GroupDRO

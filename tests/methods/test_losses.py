@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.backbones.bodies import Identity
+from gated_domains.backbones.backbone import Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.experiments.model import class_weights

@@ -8,7 +8,7 @@ from torch import nn
 
 import oracles
 from gated_domains.layer import CosineGate, GatedDomainUnits, GateStream, MMDGate, ProjectionGate
-from gated_domains.layer.gates import Coverage
+from gated_domains.layer.fitting import Coverage
 from gated_domains.layer.kernels import Gaussian
 from oracles import assert_matches, rows
 

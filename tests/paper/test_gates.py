@@ -6,9 +6,16 @@ import pytest
 import torch
 
 import oracles
-from gated_domains.layer.gates import GATES, CosineGate, MMDGate, ProjectionGate, exact_projection, simplex
+from gated_domains.layer.gates import (
+    GATES,
+    CosineGate,
+    MMDGate,
+    ProjectionGate,
+    exact_projection,
+    inner_products,
+    simplex,
+)
 from gated_domains.layer.kernels import Gaussian, Scaled
-from gated_domains.layer.products import inner_products
 from oracles import assert_matches, rows
 
 

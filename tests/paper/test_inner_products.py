@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import oracles
+from gated_domains.layer.gates import inner_products, pooled, residual
 from gated_domains.layer.kernels import KERNELS, Scaled
-from gated_domains.layer.products import inner_products, pooled, residual
 from oracles import assert_matches, rows
 
 NAMES = list(oracles.RADIAL)

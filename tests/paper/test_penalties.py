@@ -10,8 +10,8 @@ import torch
 
 import oracles
 from gated_domains.layer import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate, penalties
+from gated_domains.layer.gates import InnerProducts, inner_products
 from gated_domains.layer.kernels import Gaussian
-from gated_domains.layer.products import InnerProducts, inner_products
 from oracles import assert_matches, rows
 
 TARGETS = ["identity", "diagonal"]

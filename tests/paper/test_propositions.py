@@ -12,9 +12,8 @@ from torch import nn
 
 import oracles
 from gated_domains.layer import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate, penalties
-from gated_domains.layer.gates import exact_projection
+from gated_domains.layer.gates import InnerProducts, exact_projection, inner_products, residual
 from gated_domains.layer.kernels import KERNELS, Gaussian
-from gated_domains.layer.products import InnerProducts, inner_products, residual
 from gated_domains.layer.tasks import ProbabilisticRegression
 from oracles import rows
 

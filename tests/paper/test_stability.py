@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import oracles
 from gated_domains.layer import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate, penalties
+from gated_domains.layer.gates import inner_products
 from gated_domains.layer.kernels import KERNELS, Gaussian
-from gated_domains.layer.products import inner_products
 from oracles import rows
 
 ALL_GATES = [CosineGate(3.0), MMDGate(3.0), ProjectionGate(), ProjectionGate(1e-3)]

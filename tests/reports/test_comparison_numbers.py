@@ -11,7 +11,7 @@ from made_results import many, result, results
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation import Record, holm, new_domain_effect, these_domains_effect
 from gated_domains.reports import Comparison, RunResult
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.summary import MethodNumbers, Numbers
 
 NAN = math.nan
 SCORES = {

@@ -22,7 +22,7 @@ from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.palette import DOMAIN_COLOURS, UNKNOWN, Palette
 from gated_domains.reports.figures import FIGURES, gdu_gates, gdu_map, gdu_measures
 from gated_domains.reports.figures.runs import MOST_METHODS, as_gathered, some_runs
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.summary import Numbers
 from gated_domains.runs.collection import RunCollection, gather
 from gated_domains.runs.insight import Insight
 from gated_domains.runs.result import RunResult

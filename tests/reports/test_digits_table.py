@@ -16,12 +16,12 @@ from rich.console import Console
 from scipy import stats
 
 from gated_domains.evaluation.statistics import Effect
-from gated_domains.reports.columns import ABSENT, p_text
 from gated_domains.reports.digits_numbers import DigitsNumbers
 from gated_domains.reports.digits_picture import draw_digits
 from gated_domains.reports.digits_table import DigitsTable
 from gated_domains.reports.digits_words import difference, points
 from gated_domains.reports.published_digits import CONTRASTS, REFERENCES, ROWS, TABLE, TARGETS
+from gated_domains.reports.terminal_table import ABSENT, p_text
 
 FOUR = ("mnist", "svhn", "usps", "syn")
 TWO = {

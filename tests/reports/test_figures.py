@@ -21,7 +21,7 @@ from gated_domains.reports.charts.on_page import plotly_figure
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import FIGURES, comparison_charts
 from gated_domains.reports.figures.runs import evenly
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.summary import Numbers
 from gated_domains.runs.collection import RunCollection, gather
 from gated_domains.runs.result import RunResult
 

@@ -16,8 +16,8 @@ from made_reproductions import cell, reproduction
 from made_results import many, result, results
 
 from gated_domains.reports.digits_table import DigitsTable
-from gated_domains.reports.latex import latex_escaped, latex_page, lines_latex
 from gated_domains.reports.published_table import PublishedTable
+from gated_domains.reports.renderers import latex_escaped, latex_page, lines_latex
 from gated_domains.reports.table import Comparison
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -16,11 +16,11 @@ from made_insights import an_insight
 from made_results import many, result, results
 
 from gated_domains.data.errors import DataError
+from gated_domains.reports.captions import headline
 from gated_domains.reports.page import Files, Page, write_charts, write_page
 from gated_domains.reports.page.page import MOST_BYTES
 from gated_domains.reports.sprites import sprite_of
 from gated_domains.reports.table import Comparison
-from gated_domains.reports.verdict import headline
 from gated_domains.runs.collection import gather
 from gated_domains.runs.insight import Insight
 from gated_domains.runs.result import RunResult

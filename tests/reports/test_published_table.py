@@ -13,8 +13,8 @@ from made_reproductions import cell, reproduction
 from rich.cells import cell_len
 from rich.console import Console
 
-from gated_domains.reports.lines import blocks
 from gated_domains.reports.published_table import PublishedTable
+from gated_domains.reports.renderers import blocks
 from gated_domains.reports.reproduced import Reproduction, score
 
 CELLS = {

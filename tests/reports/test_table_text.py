@@ -17,10 +17,9 @@ from rich.console import Console
 
 from gated_domains.data.errors import DataError
 from gated_domains.reports import Comparison, RunResult
-from gated_domains.reports.columns import count_text, p_text, time_text
-from gated_domains.reports.markdown import escaped
-from gated_domains.reports.terminal import blocks, shortened
-from gated_domains.reports.verdict import headline
+from gated_domains.reports.captions import headline
+from gated_domains.reports.renderers import escaped
+from gated_domains.reports.terminal_table import blocks, count_text, p_text, shortened, time_text
 from gated_domains.runs.result import Scores
 
 NAN = math.nan

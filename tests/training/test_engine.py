@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from gated_domains.backbones.bodies import MLP, Identity
+from gated_domains.backbones.backbone import Identity
+from gated_domains.backbones.bodies import MLP
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.errors import DataError

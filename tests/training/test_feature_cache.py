@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gated_domains.backbones.view import View
+from gated_domains.backbones.backbone import View
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import FeatureEncoding

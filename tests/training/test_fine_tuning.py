@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.backbone import Backbone, CachedBackbone
 from gated_domains.backbones.bodies import MLP, SmallCNN
-from gated_domains.backbones.cached import CachedBackbone
 from gated_domains.backbones.gating import Style
 from gated_domains.data.sampling import InOrder
 from gated_domains.methods import Method

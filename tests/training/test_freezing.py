@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gated_domains.backbones.view import View
+from gated_domains.backbones.backbone import View
 from gated_domains.training.freezing import Frozen, freeze
 
 

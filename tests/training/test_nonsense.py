@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.backbones.bodies import MLP, Identity
+from gated_domains.backbones.backbone import Identity
+from gated_domains.backbones.bodies import MLP
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Shuffled

@@ -10,8 +10,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.bodies import Identity
+from gated_domains.backbones.backbone import Backbone, Identity
 from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import FeatureEncoding

@@ -13,8 +13,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from gated_domains.backbones.backbone import CachedBackbone
 from gated_domains.backbones.bodies import SmallCNN
-from gated_domains.backbones.cached import CachedBackbone
 from gated_domains.backbones.mixstyle import MapMixer
 from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset

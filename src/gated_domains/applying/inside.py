@@ -17,8 +17,7 @@ from torch import Tensor
 from gated_domains.applying.of_estimator import where_missing
 from gated_domains.applying.of_run import RunPredictor
 from gated_domains.applying.opening import kind_of
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import Backbone, evaluating
 from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset, Schema
 from gated_domains.data.errors import DataError, expanded

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from gated_domains.applying.inside import GatedEstimator
-from gated_domains.common.health import findings_heard
+from gated_domains.common.validation import findings_heard
 from gated_domains.data.new_data import NewData
 from gated_domains.data.progress import progress_if
 from gated_domains.estimators import ERMClassifier, ERMRegressor

@@ -19,7 +19,7 @@ from gated_domains.experiments.model import digest_of_weights
 from gated_domains.insight.sampling import ALL
 from gated_domains.insight.shift.reference import Reference, balanced
 from gated_domains.insight.shift.report import familiarity
-from gated_domains.layer.products import residual
+from gated_domains.layer.gates import residual
 
 SHIFT = "shift.npz"
 

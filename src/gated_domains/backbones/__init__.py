@@ -1,11 +1,10 @@
 """Inputs -> features, and the view that gates see; putting units into any model's head, and gates into its norms."""
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.bodies import BODIES, MLP, Body, DigitsCNN, Identity, SmallCNN, default_body
+from gated_domains.backbones.backbone import Backbone, Body, GatingView, Identity, View
+from gated_domains.backbones.bodies import BODIES, MLP, DigitsCNN, SmallCNN, default_body
 from gated_domains.backbones.gated_norm import GatedNorm, deviation_parameters, gate_norms, mixing
 from gated_domains.backbones.gating import (
     GATINGS,
-    GatingView,
     GraphStatistics,
     RandomFilters,
     RandomProjection,
@@ -15,7 +14,6 @@ from gated_domains.backbones.gating import (
     default_gating,
 )
 from gated_domains.backbones.heads import fit_head, gating_rows, model_head, renew_head, replace_head
-from gated_domains.backbones.view import View
 
 __all__ = [
     "BODIES",

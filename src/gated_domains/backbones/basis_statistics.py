@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gated_domains.layer.precision import at_least_float32, autocast_off
+from gated_domains.layer.kernels import at_least_float32, autocast_off
 
 PSEUDO_SAMPLES = 16
 """k: the moments of the batch are added to those of each basis with the weight of this many samples."""

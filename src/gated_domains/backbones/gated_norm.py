@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
+from gated_domains.backbones.backbone import Backbone, Standardised
 from gated_domains.backbones.basis_statistics import (
     BasisWeights,
     normalise_by_batch,
@@ -27,10 +28,10 @@ from gated_domains.backbones.basis_statistics import (
     process_group,
     update_running,
 )
-from gated_domains.backbones.views import InputView, Standardised, ViewedHead
-from gated_domains.common.numbers import at_least_one
+from gated_domains.backbones.gating import InputView, ViewedHead
+from gated_domains.common.validation import at_least_one
 from gated_domains.data.errors import DataError
-from gated_domains.layer.precision import autocast_off
+from gated_domains.layer.kernels import autocast_off
 from gated_domains.layer.units import GatedDomainUnits
 
 _NEEDS_RAW_INPUT = (
@@ -183,6 +184,17 @@ def gate_norms(model: nn.Module, num_bases: int | None = None, *, statistics: St
     if head is not None:
         _follow(model, head)
     return list(gated.values())
+
+
+def why_not_gated(backbone: Backbone) -> str | None:
+    """Why the norms of a body cannot be gated by what the gates of its backbone see; None where they can be."""
+    if not any(isinstance(module, _BatchNorm) for module in backbone.body.modules()):
+        return f"the body has no batch norm ({type(backbone.body).__name__})"
+    if not backbone.body.norms_by_sample:
+        return "the batch norms of the body normalise over atoms, and gates are computed for molecules"
+    if not backbone.sees_raw_input:
+        return "the gates do not see the raw input, because of the setting gating"
+    return None
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gated_domains.backbones.body import Body
+from gated_domains.backbones.backbone import Body
 from gated_domains.backbones.graphs_in_rows import ATOM_SIZES, BOND_SIZES, Graphs, unpacked
-from gated_domains.common.numbers import at_least_one
+from gated_domains.common.validation import at_least_one
 from gated_domains.data.errors import DataError
 
 

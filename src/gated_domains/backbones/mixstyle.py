@@ -21,12 +21,9 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet
 from torch.utils.hooks import RemovableHandle
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.bodies import Body
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import Backbone, Body, View, evaluating
 from gated_domains.backbones.gating import Style
 from gated_domains.backbones.moments import Moments, domain_moments, map_moments, restyled
-from gated_domains.backbones.view import View
 from gated_domains.data.errors import DataError
 
 _ALPHA = 0.1  # of Beta(alpha, alpha), as in the paper: most samples keep almost all of one of the two styles

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gated_domains.layer.precision import at_least_float32, autocast_off
+from gated_domains.layer.kernels import at_least_float32, autocast_off
 
 _LEAST = 1e-6  # added to every variance
 

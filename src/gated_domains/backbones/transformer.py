@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from gated_domains.backbones.body import Body
+from gated_domains.backbones.backbone import Body
 from gated_domains.data.errors import DataError, first_line, listing
 from gated_domains.torchvision_operators import let_torchvision_import
 

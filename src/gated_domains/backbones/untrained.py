@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.bodies import default_body
+from gated_domains.backbones.bodies import default_body, make_body
 from gated_domains.backbones.gating import GATINGS, default_gating
-from gated_domains.backbones.making import make_body
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding, fit_encoding

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from gated_domains.choose.rows import as_rows, run_seeds, subsample
-from gated_domains.common.numbers import at_least_one
+from gated_domains.common.validation import at_least_one
 
 # Rows up to which k-means looks at everything; beyond, at a random subsample of that size.
 _CLUSTER_ROWS = 10_000

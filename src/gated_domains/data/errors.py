@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gated_domains.common.names import nearest
+from gated_domains.common.validation import nearest
 
 DATA_VARIABLE = "GATED_DOMAINS_DATA"
 CACHE_VARIABLE = "GATED_DOMAINS_CACHE"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.common.names import nearest
+from gated_domains.common.validation import nearest
 from gated_domains.data.archives import is_archive
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, RowError, did_you_mean, expanded, listing

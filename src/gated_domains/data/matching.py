@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.common.names import nearest
+from gated_domains.common.validation import nearest
 from gated_domains.data.errors import DataError, RowError, did_you_mean, listing, row_name
 from gated_domains.data.inputs import Categories, Column, Numbers
 from gated_domains.data.labels import as_targets, known_values, plain

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gated_domains.common.numbers import flag, not_negative
+from gated_domains.common.validation import flag, not_negative
 from gated_domains.estimators.material import Material, known_domains
 from gated_domains.estimators.network import GatedNetwork, Network
 from gated_domains.estimators.parts import Parts

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from gated_domains.estimators.network import GatedNetwork, Network
 from gated_domains.estimators.rows import RowSource
-from gated_domains.layer.gates import Weighed
-from gated_domains.layer.products import InnerProducts
+from gated_domains.layer.gates import InnerProducts, Weighed
 
 
 class Held:

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from gated_domains.common.numbers import at_least_one, flag, not_negative, positive
 from gated_domains.common.paper import GateName
+from gated_domains.common.validation import at_least_one, flag, not_negative, positive
 from gated_domains.estimators.network import GatedNetwork
 from gated_domains.estimators.scaling import Scaling
 from gated_domains.layer.fitting import (

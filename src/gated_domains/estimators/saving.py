@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gated_domains import __version__
-from gated_domains.common.numbers import not_negative
+from gated_domains.common.validation import not_negative
 from gated_domains.data.errors import DataError, did_you_mean, first_line, listing, written_whole
 from gated_domains.estimators.estimator import DEVICES, NetworkEstimator
 from gated_domains.estimators.gated import Gated, GDUClassifier, GDURegressor

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gated_domains.common.numbers import at_least_one, flag, not_negative, positive
+from gated_domains.common.validation import at_least_one, flag, not_negative, positive
 from gated_domains.estimators.full_batch import fit_full_batch
 from gated_domains.estimators.material import Material
 from gated_domains.estimators.mini_batch import batches_of, fit_mini_batch

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.bodies import BODIES, Body
+from gated_domains.backbones.backbone import Backbone, Body
+from gated_domains.backbones.bodies import BODIES, make_body, weights_note
 from gated_domains.backbones.gated_norm import GatedNorm
-from gated_domains.backbones.making import make_body, weights_note
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding, fit_encoding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gated_domains.backbones.bodies import BODIES, default_body
-from gated_domains.common.names import PRESETS
+from gated_domains.common.validation import PRESETS
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.labels import groups_among

@@ -14,7 +14,8 @@ from safetensors.torch import load as tensors_of_bytes
 from safetensors.torch import save as bytes_of_tensors
 from torch import Tensor, nn
 
-from gated_domains.backbones.bodies import BODIES, Body
+from gated_domains.backbones.backbone import Body
+from gated_domains.backbones.bodies import BODIES
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, first_line, written_whole
 from gated_domains.data.inputs import Rows

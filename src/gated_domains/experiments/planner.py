@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gated_domains.backbones.making import weights_digest
+from gated_domains.backbones.bodies import weights_digest
 from gated_domains.backbones.mixstyle import too_few_styles
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError

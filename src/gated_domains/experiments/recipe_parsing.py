@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gated_domains.backbones.bodies import BODIES
-from gated_domains.common.names import PRESETS, nearest
+from gated_domains.common.validation import PRESETS, nearest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.loading import DATASETS

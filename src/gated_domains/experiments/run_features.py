@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import Backbone, evaluating
 from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, explain

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from gated_domains.common.health import findings_heard
+from gated_domains.common.validation import findings_heard
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, explain, listing
 from gated_domains.evaluation.metrics import SELECTION_RULES, SelectionRule, fixed_epoch

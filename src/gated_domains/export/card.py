@@ -12,7 +12,7 @@ from gated_domains.export.feeds import Feed
 from gated_domains.export.limits import known_limits
 from gated_domains.export.parity import Parity
 from gated_domains.export.subject import Subject
-from gated_domains.reports.markdown import escaped
+from gated_domains.reports.renderers import escaped
 
 TITLE = "# Model card: "
 _MEANING = {

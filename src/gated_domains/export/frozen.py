@@ -13,9 +13,8 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor, nn
 
 from gated_domains.data.errors import DataError
-from gated_domains.layer.gates import EXPLAINING_RIDGE, Gate, ProjectionGate
+from gated_domains.layer.gates import EXPLAINING_RIDGE, Gate, InnerProducts, ProjectionGate, mean_kernel
 from gated_domains.layer.kernels import as_kernel
-from gated_domains.layer.products import InnerProducts, mean_kernel
 from gated_domains.layer.units import GatedDomainUnits, Gates
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import evaluating
 from gated_domains.data.encoding import TableEncoding
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Categories, Column, Numbers, Table

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gated_domains.data.errors import DataError
-from gated_domains.layer.gates import simplex
-from gated_domains.layer.products import residual
+from gated_domains.layer.gates import residual, simplex
 from gated_domains.layer.units import GatedDomainUnits
 
 DELTA = 0.05

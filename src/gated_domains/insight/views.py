@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import Backbone, evaluating
 from gated_domains.data.batches import Samples
 from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder

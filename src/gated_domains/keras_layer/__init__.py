@@ -10,7 +10,7 @@
 Needs no torch, unless that is the backend or weights go to and from the PyTorch layer.
 """
 
-from gated_domains.common.health import GateHealth, GateWarning
+from gated_domains.common.validation import GateHealth, GateWarning
 from gated_domains.keras_layer import kernels, penalties
 from gated_domains.keras_layer.callbacks import DomainMonitor, FreezeBackbone, PenaltyRamp, RenewHead
 from gated_domains.keras_layer.experts import Experts, LinearExperts, MLPExperts, StackedExperts

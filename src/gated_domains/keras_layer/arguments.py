@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gated_domains.common.names import known_name
+from gated_domains.common.validation import known_name
 from gated_domains.keras_layer.arrays import Array, keras
 from gated_domains.keras_layer.gates import GATES, Gate, SoftmaxGate
 from gated_domains.keras_layer.kernels import KERNELS, Kernel, KernelLike, as_kernel

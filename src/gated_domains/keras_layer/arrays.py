@@ -26,7 +26,7 @@ if int(keras.__version__.split(".")[0]) < 3:
 
 from keras import ops as ops
 
-from gated_domains.common.numbers import positive
+from gated_domains.common.validation import positive
 
 #: A tensor of the backend that runs; its shape stands beside it, as in ``Annotated[Array, "batch bases"]``.
 Array = Any

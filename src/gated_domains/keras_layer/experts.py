@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
-from gated_domains.common.numbers import at_least_one
+from gated_domains.common.validation import at_least_one
 from gated_domains.keras_layer.arrays import Array, as_numpy, is_traced, keras, ops, registered, uniform_of
 
 

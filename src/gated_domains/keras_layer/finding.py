@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.common.numbers import at_least_one
+from gated_domains.common.validation import at_least_one
 from gated_domains.keras_layer.arrays import as_numpy, keras, ops
 from gated_domains.keras_layer.units import GatedDomainUnits
 

@@ -14,8 +14,7 @@ from gated_domains.choose.num_bases import suggest_num_bases
 from gated_domains.choose.rows import as_rows, subsample
 from gated_domains.choose.sigma import suggest_sigma
 from gated_domains.common.assignment import cheapest_assignment
-from gated_domains.common.health import Drift, GateHealth, warn_of_dead_gates
-from gated_domains.common.numbers import positive
+from gated_domains.common.validation import Drift, GateHealth, positive, warn_of_dead_gates
 from gated_domains.keras_layer.arrays import Array, as_numpy, keras, ops
 from gated_domains.keras_layer.coverage import Coverage
 from gated_domains.keras_layer.gates import Gate, SoftmaxGate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from gated_domains.common.numbers import not_negative, positive
+from gated_domains.common.validation import not_negative, positive
 from gated_domains.keras_layer.arrays import Array, Scalars, at_least, float_info, full_precision, ops, registered
 from gated_domains.keras_layer.products import InnerProducts
 

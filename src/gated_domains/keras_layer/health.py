@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gated_domains.common.health import DEAD_WEIGHT, DOUBLED, GateHealth
+from gated_domains.common.validation import DEAD_WEIGHT, DOUBLED, GateHealth
 from gated_domains.keras_layer.arrays import Array, as_numpy
 from gated_domains.keras_layer.products import InnerProducts
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from gated_domains.common.numbers import positive
+from gated_domains.common.validation import positive
 from gated_domains.keras_layer.arrays import (
     Array,
     Scalars,

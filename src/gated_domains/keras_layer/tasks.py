@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from gated_domains.common.numbers import positive
+from gated_domains.common.validation import positive
 from gated_domains.keras_layer.arrays import Array, at_least, keras, mean_of, ops, registered
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal
 
-from gated_domains.common.numbers import at_least_one, not_negative
 from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
-from gated_domains.common.room import room
+from gated_domains.common.validation import at_least_one, not_negative, room
 from gated_domains.keras_layer import penalties
 from gated_domains.keras_layer.arguments import (
     Penalty,

@@ -1,9 +1,8 @@
 """The paper's layer, in PyTorch: kernels, inner products, gates, experts, penalties, and the units they make."""
 
-from gated_domains.common.health import GateHealth, GateWarning
+from gated_domains.common.validation import GateHealth, GateWarning
 from gated_domains.layer.experts import Experts, LinearExperts, MLPExperts, StackedExperts
-from gated_domains.layer.gates import CosineGate, GatedOutput, MMDGate, ProjectionGate, Weighed
-from gated_domains.layer.products import InnerProducts
+from gated_domains.layer.gates import CosineGate, GatedOutput, InnerProducts, MMDGate, ProjectionGate, Weighed
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.units import GatedDomainUnits
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from gated_domains.common.numbers import positive
+from gated_domains.common.validation import positive
 from gated_domains.layer.fitting import drawn_from_clusters, exact, on_first_rank, subsample
 from gated_domains.layer.from_data import FitsData
 from gated_domains.layer.gates import MMDGate, SoftmaxGate
@@ -45,7 +45,6 @@ class Anneals(FitsData):
     temperature is split where its rows fall apart, and both parts keep its expert. See ``regrouping``.
     """
 
-    adaptive: bool
     experts: nn.Module
     annealed: Float[Tensor, "rounds numbers"]
 
@@ -129,16 +128,12 @@ class Anneals(FitsData):
             pass
         return self
 
-    def _choose(self, x: Tensor, seed: int) -> int:
-        return 1 if self.adaptive else super()._choose(x, seed)
-
-    def _begin_anew(self) -> None:
-        if self.adaptive:
-            self.annealed.zero_()
+    def _forget_rounds(self) -> None:
+        self.annealed.zero_()
 
     def _rescale_rounds(self, factor: float) -> None:
-        if self.adaptive:  # temperatures are squared distances
-            self.annealed[:, Adapted._fields.index("temperature")] *= factor**2
+        # Temperatures are squared distances.
+        self.annealed[:, Adapted._fields.index("temperature")] *= factor**2
 
     def _regrouped(self, x: Tensor) -> Regrouped:
         """What the next round makes of the rows that each basis owns."""

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from gated_domains.common.health import Drift, GateHealth, warn_of_dead_gates
-from gated_domains.common.numbers import positive
+from gated_domains.common.validation import Drift, GateHealth, positive, warn_of_dead_gates
 from gated_domains.layer.fitting import (
+    Coverage,
     Initialiser,
     check_rows,
     check_tensor,
@@ -24,9 +24,8 @@ from gated_domains.layer.fitting import (
     subsample,
     typical_distance,
 )
-from gated_domains.layer.gates import Coverage, Gate, SoftmaxGate, gate_health
+from gated_domains.layer.gates import Gate, InnerProducts, SoftmaxGate, gate_health, inner_products, residual
 from gated_domains.layer.kernels import KernelLike, as_kernel, squared_distances
-from gated_domains.layer.products import InnerProducts, inner_products, residual
 
 Units = TypeVar("Units", bound="FitsData")
 
@@ -53,6 +52,7 @@ class FitsData(nn.Module):
     gate: Gate
     coverage: Coverage
     auto: bool
+    adaptive: bool
     spare: bool
     max_bases: int
     basis_size: int
@@ -96,7 +96,8 @@ class FitsData(nn.Module):
 
             self.bases[:used] = bases.to(self.bases.dtype)
             self.active.copy_(torch.arange(self.max_bases, device=self.active.device) < used)
-            self._begin_anew()
+            if self.adaptive:
+                self._forget_rounds()
             if width is not None:
                 as_kernel(self.kernel).set_sigma(width)
                 self._sigma_factor = 1.0 if sigma is None else width / typical_distance(x)
@@ -236,7 +237,8 @@ class FitsData(nn.Module):
                 kernel = as_kernel(self.kernel)
                 before, sigma = kernel.get_sigma(), self._sigma_factor * typical_distance(x)
                 kernel.set_sigma(sigma)
-                self._rescale_rounds(sigma / before)
+                if self.adaptive:
+                    self._rescale_rounds(sigma / before)
             if isinstance(self.gate, SoftmaxGate):
                 self.gate.set_kappa(self._kappa_factor * self._matched_kappa(self.gate, x, _ENTROPY, seed))
             self._fit_coverage(x, seed)
@@ -296,15 +298,17 @@ class FitsData(nn.Module):
         return rows.to(self.bases.device, torch.promote_types(rows.dtype, torch.float32))
 
     def _choose(self, x: Tensor, seed: int) -> int:
+        if self.adaptive:
+            return 1
         if self.auto:
             return choose_num_bases(x, range(2, self.max_bases + 1), seed=seed)[0]
         return self.num_bases
 
-    def _begin_anew(self) -> None:
-        """Forget what depended on the old bases."""
+    def _forget_rounds(self) -> None:
+        """Forget the rounds of adaptive bases, which depended on the old ones."""
 
     def _rescale_rounds(self, factor: float) -> None:
-        """Keep what depends on the scale of features in step with features that are ``factor`` times as far apart."""
+        """Keep the rounds of adaptive bases in step with features that are ``factor`` times as far apart."""
 
     def _set_kappa(self, x: Tensor, kappa: float | None, entropy: float, seed: int) -> None:
         """Set kappa, None: by the entropy; and remember how sharp that is for these rows."""

@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gated_domains.common.names import known_name
-from gated_domains.layer.gates import simplex
-from gated_domains.layer.precision import autocast_off
-from gated_domains.layer.products import InnerProducts, residual
+from gated_domains.common.validation import known_name
+from gated_domains.layer.gates import InnerProducts, residual, simplex
+from gated_domains.layer.kernels import autocast_off
 
 SQUARINGS = 16
 # A matrix scaled by its largest row sum stays inside the range of float32 for this many squarings.

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gated_domains.common.numbers import at_least_one, positive
+from gated_domains.common.validation import at_least_one, positive
 
 ROWS_AT_A_TIME = 32
 """Rows that join a stream together where many are predicted: each is gated by the window that ends with the last."""

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from gated_domains.common.names import known_name
-from gated_domains.layer.precision import at_least_float32
+from gated_domains.common.validation import known_name
+from gated_domains.layer.kernels import at_least_float32
 
 TEMPERATURE = 4.0
 """At which predictions are compared with those of a teacher."""

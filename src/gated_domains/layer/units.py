@@ -12,27 +12,28 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 
-from gated_domains.common.numbers import at_least_one, not_negative
 from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
-from gated_domains.common.room import room, room_to_grow
+from gated_domains.common.validation import at_least_one, not_negative, room, room_to_grow
 from gated_domains.layer import penalties
 from gated_domains.layer.annealing import Anneals
 from gated_domains.layer.experts import ExpertsFactory, LinearExperts, start_at_zero
-from gated_domains.layer.fitting import check_tensor, paper_normal
+from gated_domains.layer.fitting import Coverage, check_tensor, paper_normal
 from gated_domains.layer.gates import (
     GATES,
-    Coverage,
+    MEMORY_BUDGET,
     Gate,
     GatedOutput,
+    InnerProducts,
     ProjectionGate,
     SoftmaxGate,
     Weighed,
     as_gate,
+    pooled,
+    pooled_by_block,
     simplex,
 )
 from gated_domains.layer.kernels import Gaussian, KernelLike, kernel_like
 from gated_domains.layer.penalties import Gated, Penalty, Target, as_orthogonality, mean_square_by_basis
-from gated_domains.layer.products import MEMORY_BUDGET, InnerProducts, pooled, pooled_by_block
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.tasks import ProbabilisticRegression, Task, as_task, match_moments
 

@@ -13,8 +13,7 @@ from gated_domains.methods.gdu_paper import PaperGDU
 from gated_domains.methods.group_dro import GroupDRO
 from gated_domains.methods.irm import IRM
 from gated_domains.methods.lisa import LISA
-from gated_domains.methods.method import Method, Objective, Terms
-from gated_domains.methods.problem import Classes, Numbers, Problem
+from gated_domains.methods.method import Classes, Method, Numbers, Objective, Problem, Terms
 
 METHODS: dict[str, type[Method]] = {
     "gdu": GDU,

@@ -10,8 +10,7 @@ from gated_domains.data.sampling import Sampling
 from gated_domains.layer.tasks import Logits, Task
 from gated_domains.methods.by_domain import DomainMeans, domain_means, domains_of
 from gated_domains.methods.erm import ERM
-from gated_domains.methods.method import Mode, source_domains
-from gated_domains.methods.problem import Problem
+from gated_domains.methods.method import Mode, Problem, source_domains
 
 Own = TypeVar("Own", bound="AcrossDomains")
 

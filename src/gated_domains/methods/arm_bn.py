@@ -17,9 +17,8 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer.tasks import Prediction, Task
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.erm import ERMSettings
-from gated_domains.methods.method import Mode, Objective, Terms, total
+from gated_domains.methods.method import Mode, Objective, Problem, Terms, total
 from gated_domains.methods.part_by_part import domain_parts, mean_terms, predicted_by_part
-from gated_domains.methods.problem import Problem
 
 
 class ARMBNSettings(ERMSettings):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
-from gated_domains.layer.precision import at_least_float32, autocast_off
+from gated_domains.layer.kernels import at_least_float32, autocast_off
 
 
 class DomainMeans(NamedTuple):

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gated_domains.data.batches import DomainBatch
-from gated_domains.layer.precision import at_least_float32, autocast_off
+from gated_domains.layer.kernels import at_least_float32, autocast_off
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.by_domain import membership, rows_of_all, told_apart
 from gated_domains.methods.erm import ERMSettings

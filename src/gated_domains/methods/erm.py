@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.layer.tasks import Logits, Prediction, Task
-from gated_domains.methods.method import Method, Mode, Terms
-from gated_domains.methods.problem import Problem
+from gated_domains.methods.method import Method, Mode, Problem, Terms
 from gated_domains.settings import Settings
 
 

@@ -15,8 +15,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.layer.experts import LinearExperts
 from gated_domains.layer.tasks import Logits, Prediction, Task
 from gated_domains.methods.erm import ERM, ERMSettings, Plain
-from gated_domains.methods.method import Method, Mode, Terms
-from gated_domains.methods.problem import Problem
+from gated_domains.methods.method import Method, Mode, Problem, Terms
 from gated_domains.settings import Settings
 
 

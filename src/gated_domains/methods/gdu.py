@@ -10,8 +10,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.finding import unmoved_buffers
+from gated_domains.backbones.backbone import Backbone, unmoved_buffers
 from gated_domains.backbones.gated_norm import (
     Statistics,
     as_second_moments,
@@ -19,6 +18,7 @@ from gated_domains.backbones.gated_norm import (
     gate_norms,
     mixing,
     running_moments,
+    why_not_gated,
 )
 from gated_domains.backbones.gating import GATINGS, default_gating
 from gated_domains.common.paper import GateName
@@ -26,15 +26,13 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
 from gated_domains.layer.fitting import exact, lloyd, match_kappa, on_first_rank, subsample, typical_distance
-from gated_domains.layer.gates import GATES, GatedOutput, SoftmaxGate, Weighed
+from gated_domains.layer.gates import GATES, GatedOutput, SoftmaxGate, Weighed, residual
 from gated_domains.layer.kernels import as_kernel, squared_distances
 from gated_domains.layer.penalties import mean_square_by_basis
-from gated_domains.layer.products import residual
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
 from gated_domains.layer.tasks import Prediction, Task
 from gated_domains.layer.units import LAMBDA_DEV, GatedDomainUnits, Gates
-from gated_domains.methods.method import Looks, Method, Mode, Terms
-from gated_domains.methods.problem import Problem
+from gated_domains.methods.method import Looks, Method, Mode, Problem, Terms
 from gated_domains.settings import Settings
 from gated_domains.settings.search import Between
 
@@ -176,7 +174,8 @@ class GDU(Method):
                 f"train_gates=batch needs gates that see the raw input, and with gating={name} what they see moves in "
                 "training; leave gating out"
             )
-        why = _why_not_gated(backbone, mode)
+        frozen = mode != "end_to_end"
+        why = "the norms of a frozen body cannot be gated (mode fine_tune)" if frozen else why_not_gated(backbone)
         if settings.gated_norm and why is not None:
             raise DataError(f"gated_norm cannot be switched on: {why}; leave gated_norm out")
         if why is None and body.large and settings.gated_norm is None:
@@ -282,7 +281,8 @@ class GDU(Method):
             self.units.fit_coverage(self._rows(looks))
             self._covered = self.units.bases.detach().clone() if self._stands_still else None
         # Features of random weights tell nothing of how many bases there are.
-        if optimizer is not None and not self.units.settled and (self._stands_still or epoch > 0):
+        early = epoch == 0 and not self._stands_still
+        if self.units.adaptive and optimizer is not None and not early and not self.units.settled:
             self._adapt(self._looked(looks), optimizer)
 
     def readings(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -381,28 +381,14 @@ class GDU(Method):
     @torch.no_grad()
     def _rows(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         """Training rows of the view that gates see, in the mode the method is in."""
-        if self._static is not None:
-            return self._static
-        rows = self._looked(looks)
-        if self._stands_still:
+        if self._static is None:
+            rows = self._looked(looks)
+            if not self._stands_still:
+                return rows
             self._static = rows[:_COVERED]
-            return self._static
-        return rows
+        return self._static
 
     @torch.no_grad()
     def _looked(self, looks: Looks) -> Float[Tensor, "rows gating"]:
         with unmoved_buffers(self.backbone):
             return torch.cat([cast(Backbone, self.backbone).look(inputs) for inputs in looks()])
-
-
-def _why_not_gated(backbone: Backbone, mode: Mode) -> str | None:
-    """Why the norms of a body cannot be gated; None where they can be."""
-    if mode != "end_to_end":
-        return "the norms of a frozen body cannot be gated (mode fine_tune)"
-    if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.body.modules()):
-        return f"the body has no batch norm ({type(backbone.body).__name__})"
-    if not backbone.body.norms_by_sample:
-        return "the batch norms of the body normalise over atoms, and gates are computed for molecules"
-    if not backbone.sees_raw_input:
-        return "the gates do not see the raw input, because of the setting gating"
-    return None

@@ -14,12 +14,11 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Sampling
 from gated_domains.layer.gates import simplex
-from gated_domains.layer.precision import at_least_float32
+from gated_domains.layer.kernels import at_least_float32
 from gated_domains.methods.by_domain import average, domain_means, domains_of, over_processes
 from gated_domains.methods.domain_weights import DomainWeights
 from gated_domains.methods.gdu import GDU, GDUSettings
-from gated_domains.methods.method import Mode, Terms, source_domains
-from gated_domains.methods.problem import Problem
+from gated_domains.methods.method import Mode, Problem, Terms, source_domains
 from gated_domains.settings.search import Between
 
 _MEMORY = 0.9  # of how a group was spread over the bases, from batch to batch

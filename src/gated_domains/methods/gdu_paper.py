@@ -9,8 +9,7 @@ from gated_domains.backbones.backbone import Backbone
 from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_setting
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.methods.gdu import GDU
-from gated_domains.methods.method import Looks, Mode
-from gated_domains.methods.problem import Problem
+from gated_domains.methods.method import Looks, Mode, Problem
 from gated_domains.settings import Settings
 
 

@@ -13,12 +13,11 @@ from torch.distributions import Beta
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
-from gated_domains.layer.precision import at_least_float32
+from gated_domains.layer.kernels import at_least_float32
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.by_domain import domains_of
 from gated_domains.methods.erm import ERMSettings
-from gated_domains.methods.method import Mode, Terms, source_domains
-from gated_domains.methods.problem import Problem
+from gated_domains.methods.method import Mode, Problem, Terms, source_domains
 from gated_domains.settings.search import Between
 
 Mix = Literal["inputs", "features", "cutmix"]

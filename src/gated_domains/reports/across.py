@@ -25,11 +25,11 @@ from gated_domains.evaluation.statistics import (
 )
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
-from gated_domains.reports.columns import ABSENT, about, effect_text, interval_text, p_text
 from gated_domains.reports.figures.dodging import band_height, offset
 from gated_domains.reports.figures.runs import drawn
-from gated_domains.reports.lines import Lines, blocks, lines_rich
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.renderers import Lines, blocks, lines_rich
+from gated_domains.reports.summary import Numbers
+from gated_domains.reports.terminal_table import ABSENT, about, effect_text, interval_text, p_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -16,10 +16,9 @@ from gated_domains.evaluation.statistics import (
     spread,
     welch_effect,
 )
-from gated_domains.reports.against import Against, Key, compare_methods, judged
-from gated_domains.reports.numbers import Numbers, summarise
 from gated_domains.reports.published_digits import CONTRASTS, PAPER_RUNS, REFERENCES, ROWS, TABLE
 from gated_domains.reports.reproduced import Cell
+from gated_domains.reports.summary import Against, Key, Numbers, compare_methods, judged, summarise
 from gated_domains.runs.result import RunResult
 
 METRIC: Metric = METRICS["accuracy"]

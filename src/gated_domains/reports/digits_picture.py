@@ -10,7 +10,7 @@ from gated_domains.data.pictures import write_figure
 from gated_domains.reports.digits_numbers import DigitsNumbers, Paper
 from gated_domains.reports.dots import COLOURS, plain
 from gated_domains.reports.many_methods import many_methods
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.summary import Numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,14 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gated_domains.evaluation.statistics import Spread
-from gated_domains.reports.columns import ABSENT, p_text, time_text
 from gated_domains.reports.digits_numbers import DigitsNumbers
 from gated_domains.reports.digits_words import MARKS, caption, contrast_sentences, difference, percent
-from gated_domains.reports.latex import latex_page, lines_latex
-from gated_domains.reports.lines import Lines, blocks, lines_markdown, lines_rich, write_texts
-from gated_domains.reports.markdown import escaped
 from gated_domains.reports.published_digits import BLOCKS, REFERENCES, ROWS
+from gated_domains.reports.renderers import (
+    Lines,
+    blocks,
+    escaped,
+    latex_page,
+    lines_latex,
+    lines_markdown,
+    lines_rich,
+    write_texts,
+)
 from gated_domains.reports.reproduced_words import Reasons
+from gated_domains.reports.terminal_table import ABSENT, p_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

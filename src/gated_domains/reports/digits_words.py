@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gated_domains.evaluation.statistics import MIN_DOMAINS, Effect
-from gated_domains.reports.columns import ABSENT, about, p_text
+from gated_domains.reports.captions import attributed_notes
 from gated_domains.reports.digits_numbers import MIN_SEEDS, Contrast, DigitsNumbers
 from gated_domains.reports.published_digits import PAPER_RUNS, REFERENCES, ROWS
 from gated_domains.reports.reproduced_words import Reasons
-from gated_domains.reports.words import attributed_notes
+from gated_domains.reports.terminal_table import ABSENT, about, p_text
 
 MARKS = {"reproduces": "≈", "differs": "≠", "undecided": "?", "": ""}
 _MOST_NOTES = 12

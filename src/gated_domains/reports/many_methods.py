@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gated_domains.reports.columns import first_column
 from gated_domains.reports.dots import BAND, COLOURS, GRID, QUIET, axis_label, clean, dots, plain, reach, scaled
-from gated_domains.reports.numbers import MethodNumbers, Numbers
-from gated_domains.reports.terminal import shortened
+from gated_domains.reports.summary import MethodNumbers, Numbers
+from gated_domains.reports.terminal_table import first_column, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

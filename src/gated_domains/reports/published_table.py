@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gated_domains.evaluation.statistics import Spread
-from gated_domains.reports.columns import ABSENT, BATCH_MARK, DOMAINS_MARK
-from gated_domains.reports.latex import latex_page, lines_latex
-from gated_domains.reports.lines import Lines, blocks, lines_markdown, lines_rich, write_texts
-from gated_domains.reports.markdown import escaped
 from gated_domains.reports.published import Value
+from gated_domains.reports.renderers import (
+    Lines,
+    blocks,
+    escaped,
+    latex_page,
+    lines_latex,
+    lines_markdown,
+    lines_rich,
+    write_texts,
+)
 from gated_domains.reports.reproduced import COUNTS, Cell, Reproduction
 from gated_domains.reports.reproduced_words import Reasons, caption
+from gated_domains.reports.terminal_table import ABSENT, BATCH_MARK, DOMAINS_MARK
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gated_domains.data.errors import listing
-from gated_domains.reports.columns import BATCH_MARK, DOMAINS_MARK
 from gated_domains.reports.published import SLIPS
 from gated_domains.reports.reproduced import COUNTS, Reproduction
+from gated_domains.reports.terminal_table import BATCH_MARK, DOMAINS_MARK
 
 MINIATURES = (
     "MINIATURES: made-up data and shrunk networks (2 layers, 64 px, 64 tokens); these numbers say that every road "

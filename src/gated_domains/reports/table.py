@@ -12,14 +12,10 @@ from rich.console import Console
 
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.evaluation.metrics import metric_named
-from gated_domains.reports import machine as for_machines
-from gated_domains.reports import words
-from gated_domains.reports.latex import as_latex
-from gated_domains.reports.lines import write_texts
-from gated_domains.reports.markdown import as_markdown
-from gated_domains.reports.numbers import Numbers, summarise
-from gated_domains.reports.terminal import TerminalTable
-from gated_domains.reports.verdict import headline, verdict
+from gated_domains.reports.captions import attributed_notes, caption, headline, short_caption, verdict
+from gated_domains.reports.renderers import as_json, as_latex, as_markdown, methods_csv, runs_csv, write_texts
+from gated_domains.reports.summary import Numbers, summarise
+from gated_domains.reports.terminal_table import TerminalTable
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 
@@ -57,8 +53,8 @@ class Comparison:
             results = [result.under(metric_named(metric)) for result in results]
         self.numbers: Numbers = summarise(results, baseline, margin=margin)
         self.machine = machine
-        self.notes: list[str] = words.attributed_notes(self.numbers)
-        self.caption: list[str] = words.caption(self.numbers, machine=machine, notes=self.notes)
+        self.notes: list[str] = attributed_notes(self.numbers)
+        self.caption: list[str] = caption(self.numbers, machine=machine, notes=self.notes)
 
     @property
     def title(self) -> str:
@@ -125,7 +121,7 @@ class Comparison:
 
     def rich(self, *, explain: bool = False) -> TerminalTable:
         """For rich's ``Console.print``: answer, table and a short caption; the whole caption with ``explain``."""
-        short = words.short_caption(self.numbers, notes=len(self.notes))
+        short = short_caption(self.numbers, notes=len(self.notes))
         return TerminalTable(
             self.numbers, self.title, self.headline(), self.details(), self.caption if explain else short
         )
@@ -139,15 +135,15 @@ class Comparison:
 
     def csv(self) -> str:
         """One line a method, unrounded."""
-        return for_machines.methods_csv(self.numbers)
+        return methods_csv(self.numbers)
 
     def runs_csv(self) -> str:
         """One line a run, unrounded."""
-        return for_machines.runs_csv(self.numbers)
+        return runs_csv(self.numbers)
 
     def json(self) -> str:
         """Everything, unrounded."""
-        return for_machines.as_json(
+        return as_json(
             self.numbers, verdict=self.verdict(), caption=self.caption, notes=self.notes, machine=self.machine
         )
 

@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from gated_domains.common.names import PRESETS
+from gated_domains.common.validation import PRESETS
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
 from gated_domains.data.loading import DATASETS
-from gated_domains.settings import Settings, parsed, plain
-from gated_domains.settings.plain_yaml import value_of
+from gated_domains.settings import Settings, parsed, plain, value_of
 from gated_domains.training.settings import TrainingSettings
 
 Mode = Literal["end_to_end", "fine_tune"]

@@ -17,7 +17,7 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from gated_domains.backbones.finding import unmoved_buffers
+from gated_domains.backbones.backbone import unmoved_buffers
 from gated_domains.data.batches import DomainBatch
 from gated_domains.methods.method import Method
 from gated_domains.training.ema import EMA

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gated_domains.data.errors import listing
-from gated_domains.layer.precision import at_least_float32
+from gated_domains.layer.kernels import at_least_float32
 
 
 class EMA:

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gated_domains import __version__
-from gated_domains.backbones.finding import evaluating
-from gated_domains.backbones.view import View
+from gated_domains.backbones.backbone import View, evaluating
 from gated_domains.data.batches import Samples
 from gated_domains.data.errors import DataError, cache_dir, decoding, written_whole
 from gated_domains.data.progress import progress
 from gated_domains.data.sampling import InOrder
-from gated_domains.layer.precision import autocast_off
+from gated_domains.layer.kernels import autocast_off
 
 MOST_BYTES = 20 * 10**9  # of all entries together
 _A_WHILE = 100  # batches; fewer are done before anybody wonders

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from gated_domains.backbones.backbone import Backbone
-from gated_domains.backbones.cached import CachedBackbone
+from gated_domains.backbones.backbone import Backbone, CachedBackbone
 from gated_domains.data.batches import place
 from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.inputs import Features

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gated_domains.backbones.bodies import Body
+from gated_domains.backbones.backbone import Body
 
 
 class Frozen(nn.Module):

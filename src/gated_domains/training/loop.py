@@ -15,8 +15,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gated_domains.backbones.bodies import Body
-from gated_domains.backbones.finding import evaluating, unmoved_buffers
+from gated_domains.backbones.backbone import Body, evaluating, unmoved_buffers
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError, first_line
 from gated_domains.data.inputs import Rows

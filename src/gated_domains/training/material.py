@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from gated_domains.backbones.bodies import Body
+from gated_domains.backbones.backbone import Body
 from gated_domains.data.batches import Samples
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.inputs import Rows

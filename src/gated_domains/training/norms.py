@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import evaluating
 from gated_domains.methods.method import Looks, Method
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import evaluating
 from gated_domains.data.batches import Samples
 from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder, Sampler

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gated_domains.layer.precision import at_least_float32
+from gated_domains.layer.kernels import at_least_float32
 from gated_domains.training.ema import trained_parameters
 from gated_domains.training.valley import Valley
 

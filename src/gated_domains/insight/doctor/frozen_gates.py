@@ -14,8 +14,7 @@ from torch import Tensor
 from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.findings import Finding, Level
 from gated_domains.insight.doctor.paired import OF_ONE_SEED, Paired
-from gated_domains.layer.gates import Gate
-from gated_domains.layer.products import InnerProducts
+from gated_domains.layer.gates import Gate, InnerProducts
 from gated_domains.layer.units import GatedDomainUnits
 
 

@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gated_domains.common.health import GateHealth
+from gated_domains.common.validation import GateHealth
 from gated_domains.layer.fitting import match_kappa, subsample, typical_distance
-from gated_domains.layer.gates import SoftmaxGate, Weighed, gate_health, simplex
+from gated_domains.layer.gates import InnerProducts, SoftmaxGate, Weighed, gate_health, mean_gram, simplex
 from gated_domains.layer.kernels import as_kernel
-from gated_domains.layer.products import InnerProducts, mean_gram
 from gated_domains.layer.units import GatedDomainUnits
 
 ROWS = 2_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gated_domains.common.health import DOUBLED, GateHealth
+from gated_domains.common.validation import DOUBLED, GateHealth
 from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import gram_of, health_of_bases, spread_of_bases

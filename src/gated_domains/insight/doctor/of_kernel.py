@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gated_domains.common.health import SATURATED
+from gated_domains.common.validation import SATURATED
 from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import Seen, width_and_distance

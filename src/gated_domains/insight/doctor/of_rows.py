@@ -8,11 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gated_domains.backbones.finding import evaluating
+from gated_domains.backbones.backbone import evaluating
 from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.findings import Finding
 from gated_domains.insight.doctor.measures import Seen
-from gated_domains.layer.products import residual
+from gated_domains.layer.gates import residual
 from gated_domains.layer.units import GatedDomainUnits
 
 FAMILIAR = 0.8

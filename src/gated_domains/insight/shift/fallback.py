@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError
-from gated_domains.layer.gates import Coverage
+from gated_domains.layer.fitting import Coverage
 from gated_domains.layer.units import GatedDomainUnits
 
 Outputs = NDArray[Any]

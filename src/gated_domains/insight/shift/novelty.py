@@ -20,8 +20,14 @@ from torch import Tensor
 from gated_domains.data.errors import DataError
 from gated_domains.insight.shift.rows import BLOCK, checked_rows
 from gated_domains.layer.fitting import subsample
-from gated_domains.layer.gates import EXPLAINING_RIDGE, exact_projection
-from gated_domains.layer.products import InnerProducts, inner_products, pooled, residual
+from gated_domains.layer.gates import (
+    EXPLAINING_RIDGE,
+    InnerProducts,
+    exact_projection,
+    inner_products,
+    pooled,
+    residual,
+)
 from gated_domains.layer.units import GatedDomainUnits
 
 PAIRED_ROWS = 2_000

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from gated_domains.data.errors import DataError
 from gated_domains.insight.shift.rows import checked_rows, kernel_blocks
+from gated_domains.layer.gates import residual
 from gated_domains.layer.kernels import KernelLike, as_kernel
-from gated_domains.layer.products import residual
 from gated_domains.layer.units import GatedDomainUnits
 
 _AT_ONCE = 2_048

@@ -26,7 +26,7 @@ from gated_domains.insight.shift.outside import outside_span
 from gated_domains.insight.shift.reference import Reference
 from gated_domains.insight.shift.site_rank import FEWEST_ROWS, site_rank
 from gated_domains.insight.shift.two_sample import two_sample_test
-from gated_domains.layer.gates import Coverage
+from gated_domains.layer.fitting import Coverage
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.runs.site_shift import (
     NO_SHIFT,

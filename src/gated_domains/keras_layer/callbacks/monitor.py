@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gated_domains.common.numbers import at_least_one
+from gated_domains.common.validation import at_least_one
 from gated_domains.keras_layer.arrays import keras
 from gated_domains.keras_layer.callbacks.events import EventFile
 from gated_domains.keras_layer.callbacks.measures import basis_measures, gate_measures

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gated_domains.common.numbers import at_least_one, not_negative
+from gated_domains.common.validation import at_least_one, not_negative
 from gated_domains.keras_layer.arrays import as_numpy, keras
 from gated_domains.keras_layer.finding import check_built, chosen_units
 from gated_domains.keras_layer.units import GatedDomainUnits

@@ -12,7 +12,7 @@ from gated_domains.data.errors import written_whole
 from gated_domains.reports.ablations.setting import Found, Setting
 from gated_domains.reports.charts.chart import Chart
 from gated_domains.reports.charts.drawn import write_chart
-from gated_domains.reports.markdown import escaped
+from gated_domains.reports.renderers import escaped
 
 PAGE = "ablations.md"
 

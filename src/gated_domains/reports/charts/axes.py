@@ -8,7 +8,7 @@ from typing import Any
 
 from gated_domains.reports.charts.chart import Axis, Direction, Panel
 from gated_domains.reports.charts.traces import LONGEST_NAME, escaped
-from gated_domains.reports.terminal import shortened
+from gated_domains.reports.terminal_table import shortened
 
 Layout = dict[str, Any]
 

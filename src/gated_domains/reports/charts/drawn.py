@@ -20,7 +20,7 @@ from gated_domains.reports.charts.axes import ROOM, diagonal_ends, is_whole, nam
 from gated_domains.reports.charts.chart import Axis, Chart, Heat, Marks, Panel, Rule
 from gated_domains.reports.charts.traces import LONGEST_NAME, bar_width, cell_text, heat_limits, is_annotated, lies
 from gated_domains.reports.dots import GRID, QUIET, plain
-from gated_domains.reports.terminal import shortened
+from gated_domains.reports.terminal_table import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

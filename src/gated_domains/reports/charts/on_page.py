@@ -17,7 +17,7 @@ from gated_domains.reports.charts.axes import (
 )
 from gated_domains.reports.charts.chart import Chart, Panel, Rule
 from gated_domains.reports.charts.traces import LONGEST_NAME, escaped, legend_traces, panel_traces
-from gated_domains.reports.terminal import shortened
+from gated_domains.reports.terminal_table import shortened
 
 _RULE = "#7f7f7f"  # is seen on a light page and on a dark one
 _WIDTH = 860  # pixels that the gaps between panels are reckoned for

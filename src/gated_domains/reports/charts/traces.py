@@ -10,7 +10,7 @@ from typing import Any
 
 from gated_domains.evaluation.metrics import significant
 from gated_domains.reports.charts.chart import Axis, Heat, Marks, Panel
-from gated_domains.reports.terminal import shortened
+from gated_domains.reports.terminal_table import shortened
 
 Trace = dict[str, Any]
 

@@ -16,7 +16,7 @@ from gated_domains.reports.figures import (
     scores,
     worst_mean,
 )
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.summary import Numbers
 from gated_domains.runs.collection import RunCollection
 
 __all__ = ["FIGURES", "Figure", "comparison_charts"]

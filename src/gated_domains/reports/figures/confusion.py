@@ -12,7 +12,7 @@ from gated_domains.reports.charts.chart import Axis, Chart, Heat, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.predicted import Predicted, all_predictions
 from gated_domains.reports.figures.runs import as_gathered
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.summary import MethodNumbers, Numbers
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 

@@ -10,7 +10,7 @@ from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.dots import axis_label
 from gated_domains.reports.figures.runs import count_runs, counted, drawn, drawn_methods, headed, methods_said
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.summary import MethodNumbers, Numbers
 from gated_domains.runs.collection import RunCollection
 
 _WIDE = 20.0  # times as much, past which an axis counts in powers

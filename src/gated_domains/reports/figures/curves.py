@@ -19,7 +19,7 @@ from gated_domains.reports.figures.runs import (
     number,
     some_runs,
 )
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.summary import Numbers
 from gated_domains.runs.collection import RunCollection
 
 Curve = dict[int, float]

@@ -6,13 +6,12 @@ import math
 
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.statistics import spread
-from gated_domains.reports.against import differences
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
-from gated_domains.reports.columns import interval_text
 from gated_domains.reports.figures.dodging import band_height, offset
 from gated_domains.reports.figures.runs import MOST_CELLS, counted, drawn, drawn_methods, headed, methods_said
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.summary import MethodNumbers, Numbers, differences
+from gated_domains.reports.terminal_table import interval_text
 from gated_domains.runs.collection import RunCollection
 
 _MOST = 40

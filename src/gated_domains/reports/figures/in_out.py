@@ -7,7 +7,7 @@ from gated_domains.evaluation.statistics import spread
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.runs import cells, drawn, drawn_methods, drawn_score, headed, methods_said, score
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.summary import Numbers
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 

@@ -11,7 +11,7 @@ from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel, Rule
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.predicted import Predicted, all_predictions
 from gated_domains.reports.figures.runs import count_runs, drawn_methods, methods_said, some_runs
-from gated_domains.reports.numbers import Numbers
+from gated_domains.reports.summary import Numbers
 from gated_domains.runs.collection import RunCollection
 
 BINS = 10

@@ -11,7 +11,7 @@ import numpy as np
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.metrics import Metric
 from gated_domains.reports.dots import scaled
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.summary import MethodNumbers, Numbers
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
 

@@ -16,7 +16,7 @@ from gated_domains.reports.figures.runs import (
     score,
     seeds_said,
 )
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.summary import MethodNumbers, Numbers
 from gated_domains.runs.collection import RunCollection
 
 _MOST = 40

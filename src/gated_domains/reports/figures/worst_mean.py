@@ -7,7 +7,7 @@ from dataclasses import replace
 from gated_domains.reports.charts.chart import Axis, Chart, Marks, Panel
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures.runs import counted, drawn, drawn_methods, headed, methods_said
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.summary import MethodNumbers, Numbers
 from gated_domains.runs.collection import RunCollection
 
 

@@ -16,12 +16,12 @@ from gated_domains.reports.charts import Chart
 from gated_domains.reports.charts.drawn import KINDS, write_chart
 from gated_domains.reports.charts.palette import Palette
 from gated_domains.reports.figures import comparison_charts
-from gated_domains.reports.lines import write_texts
-from gated_domains.reports.numbers import Numbers
 from gated_domains.reports.page.chapters import Chapter, Section, Words, chapters
 from gated_domains.reports.page.gated import gated_sections
 from gated_domains.reports.page.rendering import Files, chapter_of, render
 from gated_domains.reports.page.table_html import lines_html, table_html
+from gated_domains.reports.renderers import write_texts
+from gated_domains.reports.summary import Numbers
 from gated_domains.runs.collection import RunCollection
 
 MOST_BYTES = 6_000_000

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup, escape
 
 from gated_domains.reports.charts.palette import Palette
-from gated_domains.reports.columns import Column, columns, first_column
-from gated_domains.reports.lines import Lines
-from gated_domains.reports.numbers import MethodNumbers, Numbers
+from gated_domains.reports.renderers import Lines
+from gated_domains.reports.summary import MethodNumbers, Numbers
+from gated_domains.reports.terminal_table import Column, columns, first_column
 
 _ORDER = ("summary", "against", "hold-out", "cost", "detail")
 

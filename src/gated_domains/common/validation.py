@@ -1,15 +1,21 @@
-"""What the measures of the gates say: each trouble with its cure."""
+"""What the layers refuse and what they warn of: names, numbers and sizes in settings, and gates that do nothing."""
 
 from __future__ import annotations
 
+import math
+import operator
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from difflib import get_close_matches
+from typing import Literal, NamedTuple, SupportsFloat
 
+PRESETS = {"recommended": "erm[ema=0.995,fourier_mix=0.9,consistency=1]"}
+"""Names for a method with switches and settings; docs/results/what-helps.md has what each part is worth."""
+_MAX_BASES = 12
 DEAD_BETA_STD = 1e-3
 SATURATED = 1e-3
 DEAD_WEIGHT = 1e-3
@@ -33,6 +39,90 @@ Kind = Literal["kernel", "input", "dead", "doubled"]
 # Modules that lie between a measure and the line of the person who asked for it.
 _NOT_THE_CALLER = ("gated_domains.", "torch.", "keras.")
 _LISTENING: ContextVar[list[str] | None] = ContextVar("who hears of findings", default=None)
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The known name that this one may be meant for, if any is near."""
+    by_folded = {other.casefold(): other for other in names}
+    near = get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
+    return by_folded[near[0]] if near else None
+
+
+def known_name(what: str, name: str, names: Iterable[str]) -> str:
+    """The name, refused unless it is one of these: the message lists them, and the nearest one."""
+    known = list(names)
+    if name not in known:
+        near = nearest(name, known)
+        meant = "" if near is None else f"; did you mean {near!r}?"
+        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(known)}{meant}")
+    return name
+
+
+def positive(name: str, value: SupportsFloat) -> float:
+    """The value as a float, refused unless it is finite and above zero."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be positive and finite, got {number}")
+    return number
+
+
+def at_least_one(name: str, value: int) -> int:
+    """The value, refused unless it is a whole number of one or more."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # NumPy's integers too
+    except TypeError:
+        number = -1
+    if number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return number
+
+
+def not_negative(name: str, value: SupportsFloat) -> float:
+    """The value as a float, refused unless it is finite and zero or more."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be finite and at least 0, got {number}")
+    return number
+
+
+def flag(name: str, value: object) -> bool:
+    """The value, refused unless it is True or False: ``"no"`` and ``None`` would pass for one of them."""
+    if str(value) not in ("True", "False") or isinstance(value, str):  # NumPy's too, which are no bool
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def _number(name: str, value: SupportsFloat) -> float:
+    try:
+        if not isinstance(value, str):  # "1" is a slip of whoever reads a file, and counts as one
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{name} must be a number, got {value!r}")
+
+
+def room(num_bases: int | Literal["auto", "adaptive"], max_bases: int | None) -> tuple[int, int]:
+    """How many bases there is room for, and how many are in use at the start."""
+    if num_bases == "adaptive":  # where a layer can be that, room_to_grow is asked
+        raise ValueError("num_bases='adaptive' is there for layers in PyTorch alone; take a number or 'auto'")
+    if num_bases == "auto":
+        places = at_least_one("max_bases", _MAX_BASES if max_bases is None else max_bases)
+        if places < 2:
+            raise ValueError(f"num_bases='auto' chooses between 2 and max_bases, got max_bases={places}")
+        return places, min(5, places)
+    used = at_least_one("num_bases", num_bases)
+    places = at_least_one("max_bases", used if max_bases is None else max_bases)
+    if places < used:
+        raise ValueError(f"max_bases={places} leaves no room for num_bases={used}")
+    return places, used
+
+
+def room_to_grow(max_bases: int | None) -> tuple[int, int]:
+    """The same where bases are split in training: one is in use at the start."""
+    places = at_least_one("max_bases", _MAX_BASES if max_bases is None else max_bases)
+    if places < 2:
+        raise ValueError(f"num_bases='adaptive' grows from 1 to max_bases, got max_bases={places}")
+    return places, 1
 
 
 class GateWarning(UserWarning):
