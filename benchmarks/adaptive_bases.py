@@ -21,10 +21,9 @@ import torch
 
 from gated_domains import GatedDomainUnits
 from gated_domains.data.loading import load_data
-from gated_domains.data.splits import hold_outs
 from gated_domains.data.synthetic import synthetic
 from gated_domains.experiments.executors import choose_executor
-from gated_domains.experiments.grid import plan
+from gated_domains.experiments.grid import plan_grid
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import default_training, parse_methods
 from gated_domains.experiments.runner import Runner
@@ -72,18 +71,20 @@ def held_out_table(chosen: argparse.Namespace) -> list[str]:
     dataset = load_data(chosen.data, data_dir=chosen.data_dir)
     asked = {"epochs": chosen.epochs, "batch_size": chosen.batch_size, "precision": chosen.precision}
     training = default_training(dataset, {name: value for name, value in asked.items() if value is not None})
-    frame = RunConfig(data=DataSettings(what=chosen.data), body=chosen.body, training=training)
+    config = RunConfig(data=DataSettings(what=chosen.data), body=chosen.body, training=training)
     runner = Runner(dataset, chosen.out / "runs", hardware=Hardware(device=chosen.device))
     methods = {form: parse_methods(form) for form in FORMS}
-    splits = hold_outs(dataset, "each", validation=frame.validation, seed=frame.split_seed)
-    every = {form: plan(runner, splits, method, chosen.seeds, frame=frame) for form, method in methods.items()}
-    todo = [recipe for some in every.values() for recipe in some]
+    grids = {
+        form: plan_grid(runner.planner, method, hold_out="each", seeds=chosen.seeds, config=config)
+        for form, method in methods.items()
+    }
+    todo = [recipe for grid in grids.values() for recipe in grid.recipes]
     with choose_executor(runner, len(todo), workers=chosen.workers) as executor:
         executor.run(todo)
-    names = [split.key for split in splits]
+    names = [split.key for split in grids[FORMS[0]].splits]
     lines = [f"| accuracy on the domain held out | {' | '.join(names)} | mean | M | s a run |"]
     lines.append("|---" * (len(names) + 4) + "|")
-    lines += [_row(form, [told(runner, recipe) for recipe in some], names) for form, some in every.items()]
+    lines += [_row(form, [told(runner, recipe) for recipe in grid.recipes], names) for form, grid in grids.items()]
     print(*lines, sep="\n", flush=True)
     return lines
 
@@ -95,9 +96,9 @@ def told(runner: Runner, recipe: Recipe) -> dict[str, Any]:
     units: Any = Model.load(folder.path).method.units
     return {
         "domain": recipe.hold_out,
-        "accuracy": 100 * statistics.mean(result["test"]["by_domain"].values()),
+        "accuracy": 100 * statistics.mean(result.test.values()),
         "bases": units.num_bases,
-        "seconds": result["seconds"],
+        "seconds": result.seconds,
     }
 
 

@@ -23,7 +23,6 @@ import argparse
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -37,7 +36,8 @@ from gated_domains.data.errors import written_whole
 from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.executors import choose_executor
-from gated_domains.experiments.grid import plan
+from gated_domains.experiments.grid import plan_grid
+from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.progress import ProgressBar
 from gated_domains.experiments.recipe_parsing import default_training, parse_methods, validate_config
 from gated_domains.experiments.runner import Runner
@@ -163,8 +163,10 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 class RunList(ProgressBar):
     """Shows the progress of trainings, and writes each that ends to the run list."""
 
-    def __init__(self, path: Path, rows: list[Row], wanted: Mapping[str, Row], recipes: Sequence[Recipe], **shown: int):
-        super().__init__(recipes, **shown)
+    def __init__(
+        self, path: Path, rows: list[Row], wanted: Mapping[str, Row], runs: Sequence[PlannedRun], **shown: int
+    ):
+        super().__init__(runs, **shown)
         self.path, self.rows, self.wanted, self.writing = path, rows, dict(wanted), Lock()
 
     def record(self, folder: RunFolder, result: Mapping[str, Any]) -> None:
@@ -179,7 +181,7 @@ class RunList(ProgressBar):
     def record_done(self, runner: Runner, recipes: Sequence[Recipe]) -> None:
         for recipe in recipes:
             if (folder := runner.folder(recipe)).done:
-                self.record(folder, folder.result())
+                self.record(folder, folder.result().to_json())
 
     def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **more: Any) -> None:
         super().run_ended(recipe, folder, result, **more)
@@ -207,11 +209,10 @@ def run(chosen: argparse.Namespace) -> None:
     name, settings = chosen.set, SETS[chosen.set]
     what = chosen.data or settings.what or name
     variants = chosen.methods or variants_of(name)
-    loading = partial(load, name, what, chosen.data_dir)
-    dataset = loading()
+    dataset = load(name, what, chosen.data_dir)
     data, training = DataSettings.of(what, settings.reading), default_training(dataset, settings.training)
-    frame = validate_config({}, data=data, body=settings.body, training=training)
-    splits = hold_outs(dataset, settings.hold_out, validation=frame.validation, seed=frame.split_seed)
+    config = validate_config({}, data=data, body=settings.body, training=training)
+    splits = hold_outs(dataset, settings.hold_out, validation=config.validation, seed=config.split_seed)
     runner = Runner(dataset, chosen.out / name, hardware=Hardware(compile=chosen.compile))
     path = chosen.lists / ("confirm" if settings.confirms else "") / f"{name}_{chosen.machine}.csv"
     rows = read_list(path)
@@ -221,7 +222,8 @@ def run(chosen: argparse.Namespace) -> None:
     for seed in chosen.seeds:
         for variant in variants:
             (method,) = parse_methods(variant)
-            for recipe in plan(runner, splits, [method], seed + 1, frame=frame)[-len(splits) :]:
+            grid = plan_grid(runner.planner, [method], hold_out=settings.hold_out, seeds=seed + 1, config=config)
+            for recipe in grid.recipes[-len(splits) :]:
                 run_name, key = runner.folder(recipe).path.name, (variant, str(recipe.hold_out), seed)
                 if listed.get(key, run_name) != run_name:
                     raise SystemExit(
@@ -233,11 +235,12 @@ def run(chosen: argparse.Namespace) -> None:
                     wanted[run_name] = {**about, "seed": str(seed), "device": machine(runner.device), "run": run_name}
                     recipes.append(recipe)
     print(f"{name}: {len(variants)} variants, {len(splits)} hold-outs; {len(recipes)} trainings are not in {path.name}")
-    with choose_executor(runner, len(recipes), data=loading, workers=chosen.workers) as executor:
-        left, done = runner.to_train(recipes)
+    with choose_executor(runner, len(recipes), workers=chosen.workers) as executor:
+        plan = runner.planner.plan(recipes)
+        left, done = plan.missing(runner.root)
         with RunList(path, rows, wanted, left, done=done, workers=executor.workers) as watching:
             watching.record_done(runner, recipes)
-            executor.run(recipes, watcher=watching)
+            executor.run(plan, watcher=watching)
             watching.record_done(runner, recipes)  # what another process made meanwhile
     for row in watching.wanted.values():
         print(f"not finished: {row['method']}, {row['target']} held out, seed {row['seed']}")

@@ -23,7 +23,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.splits import HoldOut, hold_outs
 from gated_domains.experiments.executors import choose_executor
-from gated_domains.experiments.grid import plan
+from gated_domains.experiments.grid import plan_grid
 from gated_domains.experiments.progress import ProgressBar
 from gated_domains.experiments.recipe_parsing import default_training, parse_methods
 from gated_domains.experiments.runner import Runner
@@ -67,7 +67,7 @@ class Runs:
         self.runner = Runner(self.dataset, chosen.out / "runs", hardware=self.hardware)
         asked = {"epochs": chosen.epochs, "precision": chosen.precision}
         training = default_training(self.dataset, {name: value for name, value in asked.items() if value is not None})
-        self.frame = RunConfig(data=DataSettings.of(self.what, reading), body=chosen.body, training=training)
+        self.config = RunConfig(data=DataSettings.of(self.what, reading), body=chosen.body, training=training)
         self.workers: int | None = chosen.workers
         self.made: dict[tuple[str, str, int], tuple[Recipe, RunFolder]] = {}
 
@@ -78,19 +78,19 @@ class Runs:
 
     def make(self, held_out: Sequence[str], methods: Sequence[str], seeds: int) -> None:
         """Train what is not there yet: every method with every hold-out."""
-        splits = hold_outs(self.dataset, list(held_out))
-        recipes = plan(self.runner, splits, parse_methods(",".join(methods)), seeds, frame=self.frame)
-        with choose_executor(self.runner, len(recipes), workers=self.workers) as executor:
-            left, there = self.runner.to_train(recipes)
+        chosen = parse_methods(",".join(methods))
+        grid = plan_grid(self.runner.planner, chosen, hold_out=",".join(held_out), seeds=seeds, config=self.config)
+        with choose_executor(self.runner, len(grid.recipes), workers=self.workers) as executor:
+            left, there = grid.plan.missing(self.runner.root)
             with ProgressBar(left, done=there, workers=executor.workers) as watching:
-                folders = executor.run(recipes, watcher=watching)
-        # As ``plan`` lists them: a seed, a hold-out, a method.
-        keys = [(split.key, method, seed) for seed in range(seeds) for split in splits for method in methods]
-        self.made |= dict(zip(keys, zip(recipes, folders, strict=True), strict=True))
+                folders = executor.run(grid.plan, watcher=watching)
+        # As ``plan_grid`` lists them: a seed, a hold-out, a method.
+        keys = [(split.key, method, seed) for seed in range(seeds) for split in grid.splits for method in methods]
+        self.made |= dict(zip(keys, zip(grid.recipes, folders, strict=True), strict=True))
 
     def accuracy(self, held_out: str, method: str, seed: int, domain: str) -> float:
         """On one of the domains held out."""
-        return float(self.made[held_out, method, seed][1].result().to_json()["test"]["by_domain"][domain])
+        return self.made[held_out, method, seed][1].result().test[domain]
 
     def opened(self, held_out: str, seed: int, method: str = "gdu") -> Opened:
         """The model of a gated run."""

@@ -28,6 +28,7 @@ from gated_domains.experiments.recipe_parsing import default_training
 from gated_domains.reports.charts.drawn import write_chart
 from gated_domains.reports.figures import site_shift as figures
 from gated_domains.reports.shift_page import write_shift_page
+from gated_domains.reports.shift_words import sentences
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.site_shift import SiteShift
 from gated_domains.training.engine import Hardware
@@ -77,8 +78,8 @@ def main() -> None:
 
     console.print(f"[bold]1. Trained on {len(heart.domain_names) - 1} hospitals, without {chosen.new}[/]")
     run = trained_without(chosen.new, heart, chosen.file)
-    sources = run.result().to_json()["validation"]["overall"]
-    console.print(f"   {100 * sources:.1f} % right on patients of these hospitals that were kept aside\n")
+    sources = run.result().validation_overall
+    console.print(f"   {100 * (sources or 0):.1f} % right on patients of these hospitals that were kept aside\n")
 
     console.print("[bold]2. What the doctor says of the model[/]")
     model = open_gated(run.path)
@@ -87,7 +88,7 @@ def main() -> None:
 
     console.print(f"\n[bold]3. {chosen.new} arrives[/]")
     shift = arrives(chosen.new, model)
-    for sentence in shift.sentences():
+    for sentence in sentences(shift):
         console.print(f"   {sentence}", soft_wrap=True, markup=False)
 
     console.print("\n[bold]4. To look at[/]")

@@ -19,6 +19,7 @@ from gated_domains.experiments.recipe_parsing import choose_method
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings, Recipe
+from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed
 from gated_domains.training.engine import Hardware
 from gated_domains.training.settings import TrainingSettings
@@ -84,6 +85,19 @@ def recipe(method: str = "erm", hold_out: str | None = "north", **others: Any) -
     data = others.pop("data", DataSettings(what="made in a test"))
     selection = others.pop("selection", "source_validation")
     return Recipe(data=data, hold_out=hold_out, method=chosen, training=training, selection=selection, **others)
+
+
+def made_up_result(**fields: Any) -> RunResult:
+    """The result of a run that nobody made."""
+    usual: dict[str, Any] = {
+        "run": "none", "data": "vectors", "method": "erm", "label": "ERM", "seed": 0, "hold_out": "north",
+        "held_out": ("north",), "sources": ("south", "west"), "metric": "accuracy", "higher_is_better": True,
+        "test": {"north": 0.9}, "validation": {"south": 0.5, "west": 1.0}, "validation_overall": 0.7,
+        "selection": "mean source validation accuracy", "protocol": "as made up in a test", "best_epoch": 1,
+        "epochs": 2, "stopped": "all epochs", "seconds": 1.5, "parameters_trained": 130, "parameters_all": 1_130,
+        "uses_domains": False,
+    }  # fmt: skip
+    return RunResult(**{**usual, **fields})
 
 
 def runner(dataset: DomainDataset, root: Path, **others: Any) -> Runner:

@@ -134,7 +134,7 @@ def test_the_division_is_selected_by_its_own_rows():
 def test_what_is_refused_is_refused_before_anything_is_written(tmp_path: Path):
     ours = runner(vectors(), tmp_path / "runs")
     for chosen in (recipe("fish", training={"accumulate": 2}), recipe("erm", training={"augment": "flips"})):
-        for refuse in (ours.check, ours.run):
+        for refuse in (lambda recipe: ours.planner.plan([recipe]), ours.run):
             with pytest.raises(DataError):
                 refuse(chosen)
     assert not (tmp_path / "runs").exists()
@@ -143,4 +143,6 @@ def test_what_is_refused_is_refused_before_anything_is_written(tmp_path: Path):
 def test_a_method_that_samples_groups_by_itself_is_cut_by_them_too(tmp_path: Path):
     """Sampling is filled in before: by the method where the recipe leaves it to it."""
     with pytest.raises(DataError, match="a batch of 3 domains cannot be cut into 2 parts"):
-        runner(vectors(), tmp_path).check(recipe("coral", training={"accumulate": 2, "groups_per_batch": 3}))
+        runner(vectors(), tmp_path).planner.plan(
+            [recipe("coral", training={"accumulate": 2, "groups_per_batch": 3})]
+        )

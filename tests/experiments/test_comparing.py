@@ -12,7 +12,8 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments import grid as comparing
-from gated_domains.experiments.grid import default_methods, every_method, named_as_asked, plan
+from gated_domains.experiments import planner as planning
+from gated_domains.experiments.grid import default_methods, every_method, named_as_asked, plan_grid
 from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
@@ -30,9 +31,10 @@ FRAME = RunConfig(
 )
 
 
-def planned(maker: Runner, methods: list[MethodChoice], seeds: int, which: str = "each") -> list[Recipe]:
-    splits = hold_outs(maker.dataset, which, validation=0.3, seed=4)
-    return plan(maker, splits, methods, seeds, config=FRAME)
+def planned(
+    maker: Runner, methods: list[MethodChoice], seeds: int, which: str = "each", config: RunConfig = FRAME
+) -> list[Recipe]:
+    return list(plan_grid(maker.planner, methods, hold_out=which, seeds=seeds, config=config).recipes)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -72,7 +74,7 @@ def test_large_or_divided_data_keep_one_split(tmp_path, monkeypatch):
 
 def test_a_split_that_cannot_be_scored_is_refused_before_the_first_training(tmp_path, monkeypatch):
     maker, checked = runner(vectors(), tmp_path), []
-    monkeypatch.setattr(maker, "check", lambda recipe: checked.append(recipe.split_seed))
+    monkeypatch.setattr(planning, "check_scoring", lambda recipe, *_: checked.append(recipe.split_seed))
     planned(maker, parse_methods("erm"), 3, "north")
     assert checked == [4, 5, 6]
 
@@ -107,34 +109,33 @@ def test_what_cannot_be_run_is_refused_before_anything_is_trained(tmp_path):
 
 def test_all_methods_are_those_that_the_data_allow_and_why_the_others_are_not(tmp_path):
     maker = runner(vectors(), tmp_path)
-    able, unable = every_method(maker, hold_outs(maker.dataset), config=FRAME)
+    able, unable = every_method(maker.planner, hold_outs(maker.dataset), config=FRAME)
     assert {choice.name for choice in able} == set(METHODS)
     assert {"ERM + MixStyle", "ERM + EMA", "ERM + SWAD", "GDU + MixStyle"} <= {choice.label for choice in able}
     assert unable == {}
 
     data = maker.dataset
     two = runner(replace(data, domains=data.domains % 2, domain_names=("east", "west")), tmp_path)
-    able, unable = every_method(two, hold_outs(two.dataset), config=FRAME)
+    able, unable = every_method(two.planner, hold_outs(two.dataset), config=FRAME)
     told = {choice.name for choice in able if choice.kind.uses_domains}
     assert told == set()
     assert {"CORAL", "IRM", "Group DRO", "Fish", "LISA", "CGD", "ARM-BN", "ERM + MixStyle"} <= set(unable)
     assert all("one only" in why for why in unable.values())
 
     without_norms = FRAME.model_copy(update={"body": "identity"})
-    able, unable = every_method(maker, hold_outs(maker.dataset), config=without_norms)
+    able, unable = every_method(maker.planner, hold_outs(maker.dataset), config=without_norms)
     assert set(unable) == {"ARM-BN"}
 
 
 def test_an_out_of_domain_plan_validates_on_the_next_source_or_on_the_one_asked_for(tmp_path):
     maker = runner(vectors(), tmp_path)
-    splits = hold_outs(maker.dataset, validation=0.3, seed=4)
     config = FRAME.model_copy(update={"selection": "out_of_domain"})
-    recipes = plan(maker, splits, parse_methods("erm"), 1, config=config)
+    recipes = planned(maker, parse_methods("erm"), 1, config=config)
     assert [(r.hold_out, r.validation_domain) for r in recipes] == [
         ("north", "south"), ("south", "west"), ("west", "north")
     ]  # fmt: skip
     asked = config.model_copy(update={"validation_domain": "west"})
-    recipes = plan(maker, splits, parse_methods("erm"), 1, config=asked)
+    recipes = planned(maker, parse_methods("erm"), 1, config=asked)
     assert [r.validation_domain for r in recipes] == ["west", "west", "north"]
 
 
@@ -158,7 +159,7 @@ def default_labels(
 ) -> tuple[list[str], dict[str, str]]:
     maker = runner(data, folder)
     asked = config.model_copy(update={"body": "auto", "training": TrainingSettings(**training)})
-    able, unable = default_methods(maker, hold_outs(data, "north"), config=asked)
+    able, unable = default_methods(maker.planner, hold_outs(data, "north"), config=asked)
     return [choice.label for choice in able], unable
 
 
@@ -197,19 +198,18 @@ def test_all_methods_give_way_to_the_options_for_all_methods(tmp_path):
     maker = runner(images(), tmp_path)
     splits = hold_outs(maker.dataset, "north")
     config = RunConfig(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995, fourier_mix=0.9))
-    able, unable = every_method(maker, splits, config=config)
-    assert [recipe.label for recipe in plan(maker, splits, able, 1, config=config)].count(
-        "ERM + EMA 0.995 + Fourier"
-    ) == 1
+    able, unable = every_method(maker.planner, splits, config=config)
+    labels = [recipe.label for recipe in planned(maker, able, 1, "north", config)]
+    assert labels.count("ERM + EMA 0.995 + Fourier") == 1
     assert list(unable) == ["ERM + SWAD"]
 
 
 def test_two_names_for_one_training_are_refused_before_anything_is_trained(tmp_path):
     maker = runner(images(), tmp_path)
     config = RunConfig(data=DataSettings(what="x"), training=TrainingSettings(ema=0.995))
-    splits, twice = hold_outs(maker.dataset, "north"), parse_methods("erm,erm[ema=0.995]")
+    twice = parse_methods("erm,erm[ema=0.995]")
     with pytest.raises(DataError, match=r"ERM and ERM \+ EMA 0\.995 are the same training with the options for all"):
-        plan(maker, splits, twice, 1, config=config)
+        planned(maker, twice, 1, "north", config)
 
 
 def test_the_recommended_recipe_is_refused_on_tables_with_what_to_take(tmp_path):

@@ -12,11 +12,10 @@ import pytest
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.loading import DATASETS, Known
-from gated_domains.data.splits import hold_outs
 from gated_domains.evaluation.scores import official_scores
-from gated_domains.experiments.grid import named_as_asked, plan
+from gated_domains.experiments.checks import resolve
+from gated_domains.experiments.grid import named_as_asked, plan_grid
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.reports.page import write_page
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.folder import RunFolder
@@ -199,13 +198,12 @@ FRAME = RunConfig(data=DataSettings(what="made in a test"), body="mlp", training
 
 def test_a_plan_on_the_division_is_run_and_compared(tmp_path):
     maker = runner(divided(), tmp_path / "runs")
-    splits = hold_outs(maker.dataset, "default")
-    recipes = plan(maker, splits, parse_methods("gdu,erm"), 2, config=FRAME)
-    assert [(one.hold_out, one.method.name, one.seed) for one in recipes] == [
+    grid = plan_grid(maker.planner, "gdu,erm", seeds=2, config=FRAME)
+    assert [(one.hold_out, one.method.name, one.seed) for one in grid.recipes] == [
         ("official", method, seed) for seed in (0, 1) for method in ("gdu", "erm")
     ]
-    runs = [maker.run(one) for one in recipes]
-    results = named_as_asked(read_results([run.path for run in runs]), recipes, splits)
+    runs = [maker.run(one) for one in grid.recipes]
+    results = named_as_asked(read_results([run.path for run in runs]), grid.recipes, grid.splits)
     assert {result.hold_out for result in results} == {"official"}
     gathered = RunCollection((run.path, result) for run, result in zip(runs, results, strict=True))
     page = write_page(gathered, tmp_path / "report.html", kinds=())
@@ -222,17 +220,16 @@ def many() -> Any:
 
 def test_a_fold_of_very_many_domains_is_one_run_with_one_score(tmp_path):
     maker = runner(many(), tmp_path / "runs")
-    splits = hold_outs(maker.dataset, "folds:2")
-    recipes = plan(maker, splits, parse_methods("erm"), 1, config=FRAME)
-    assert [one.hold_out for one in recipes] == ["fold 1 of 2", "fold 2 of 2"]
-    run = maker.run(recipes[1])
+    grid = plan_grid(maker.planner, "erm", hold_out="folds:2", seeds=1, config=FRAME)
+    assert [one.hold_out for one in grid.recipes] == ["fold 1 of 2", "fold 2 of 2"]
+    run = maker.run(grid.recipes[1])
     result = run.result().to_json()
     assert (result["hold_out"], result["held_out"], result["sources"]) == ("fold 2", ["fold 2"], [])
     assert result["test"]["by_domain"] == {"fold 2": result["test"]["overall"]}
     assert set(result["validation"]["by_domain"]) <= set(maker.dataset.domain_names)
     again = runner(many(), tmp_path / "runs", watcher=NothingIsTrained())
-    assert again.run(recipes[1]).path == run.path  # by the name of the fold alone
-    assert not set(run.predictions()["rows"]) - set(splits[1].test) - set(splits[1].validation)
+    assert again.run(grid.recipes[1]).path == run.path  # by the name of the fold alone
+    assert not set(run.predictions()["rows"]) - set(grid.splits[1].test) - set(grid.splits[1].validation)
 
 
 @pytest.fixture

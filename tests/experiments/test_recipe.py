@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import made_runs
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
+from gated_domains.experiments.checks import resolve
 from gated_domains.experiments.recipe_parsing import (
     PRESETS,
     choose_method,

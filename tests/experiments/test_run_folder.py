@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 from gated_domains.data.errors import DataError
 from gated_domains.runs import folder as module
 from gated_domains.runs.folder import FORMAT, RunFolder, all_runs, open_run_folder
+from made_runs import made_up_result
 
 RECIPE = {"method": {"name": "gdu", "kappa": 2.0}, "seed": 0, "hold_out": ["mnist"]}
 DATA = {"name": "digits", "fingerprint": "abc"}
@@ -35,7 +37,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def finished(root: Path, **changes: Any) -> RunFolder:
     run = RunFolder.open(root, {**RECIPE, **changes}, data=DATA)
-    run.finish({"method": "gdu", "test": {"by_domain": {"mnist": 0.9}}})
+    run.finish(made_up_result(method="gdu", held_out=("mnist",), test={"mnist": 0.9}))
     return run
 
 
@@ -246,9 +248,12 @@ def test_a_run_is_done_when_its_result_is_there_and_its_checkpoints_go(run):
     (run.path / "checkpoint-000000010" / "state.json").write_text("{}")
     (run.path / ".checkpoint-99-0a1b2c3d").mkdir()
     assert [path.name for path in run.checkpoints] == ["checkpoint-000000010"]
-    run.finish({"method": "gdu", "seconds": 1.5, "worst": math.nan})
+    made = made_up_result(method="gdu", selection_score=math.nan)
+    run.finish(made)
     assert run.done
-    assert run.result() == {"format": FORMAT, "run": run.name, "method": "gdu", "seconds": 1.5, "worst": None}
+    assert run.result() == replace(made, run=run.name, selection_score=None)
+    stored = json.loads((run.path / "result.json").read_text())
+    assert (stored["format"], stored["run"], stored["selection_score"]) == (FORMAT, run.name, None)
     assert left_in(run.path) == ["result.json", "run.json"]
 
 
@@ -257,7 +262,7 @@ def test_cut_off_before_the_checkpoints_went_they_go_the_next_time(run, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            run.finish({})
+            run.finish(made_up_result())
     assert run.done
     assert RunFolder.open(run.path.parent, RECIPE, data=DATA).checkpoints == []
 
@@ -267,13 +272,13 @@ def test_cut_off_before_the_result_was_whole_the_checkpoints_stay(run, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            run.finish({})
+            run.finish(made_up_result())
     assert not run.done
     assert left_in(run.path) == ["checkpoint-000000010", "run.json"]
 
 
 def test_a_damaged_result_is_no_result(run):
-    run.finish({"method": "gdu"})
+    run.finish(made_up_result(method="gdu"))
     for damage in ("", '{"method": ', "[]", '{"format": 99}'):
         (run.path / "result.json").write_text(damage)
         assert not run.done
@@ -301,7 +306,7 @@ WRITERS = {
     "predictions": lambda run: run.write_predictions(output=np.zeros(5)),
     "metrics": lambda run: run.append_metrics(record(20)),
     "kept metrics": lambda run: run.keep_metrics(5),
-    "result": lambda run: run.finish({"method": "other"}),
+    "result": lambda run: run.finish(made_up_result(method="other")),
 }
 
 

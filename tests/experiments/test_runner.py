@@ -24,9 +24,11 @@ from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.experiments.checks import resolve
 from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.runner import Runner
 from gated_domains.methods import ERM
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from made_runs import (
     DOMAINS,
     Interrupt,
@@ -333,8 +335,9 @@ def test_a_retrained_head_stands_on_the_body_of_the_erm_run_and_reuses_it(plain,
     ],
 )
 def test_a_frozen_body_is_that_of_an_erm_with_the_same_activation(method, settings, under, tmp_path):
-    (needed,) = runner(vectors(), tmp_path).stands_on(recipe(method, settings=settings))
-    assert (needed.method.name, needed.method.settings.activation) == ("erm", under)
+    plan = runner(vectors(), tmp_path).planner.plan([recipe(method, settings=settings)])
+    (needed,) = (plan.runs[name] for name in plan.runs[plan.asked[0]].needs)
+    assert (needed.recipe.method.name, needed.recipe.method.settings.activation) == ("erm", under)
 
 
 def test_without_an_erm_run_one_is_made_first(tmp_path):
@@ -345,11 +348,16 @@ def test_without_an_erm_run_one_is_made_first(tmp_path):
     runner(vectors(), tmp_path, watcher=NothingIsTrained()).run(recipe("erm"))
 
 
+def members_of(maker: Runner, ensemble: Recipe) -> list[Recipe]:
+    plan = maker.planner.plan([ensemble])
+    return [plan.runs[name].recipe for name in plan.runs[plan.asked[0]].parts]
+
+
 def test_an_ensemble_is_the_mean_of_erm_runs_with_seeds_apart(plain, root):
     watcher = Watcher()
     maker = runner(vectors(), root, watcher=watcher)
     chosen = recipe("ensemble", settings={"members": 3})
-    members = maker.needs(chosen)
+    members = members_of(maker, chosen)
     assert [member.seed for member in members] == [0, 1000, 2000]
     assert {member.method.name for member in members} == {"erm"}
     run = maker.run(chosen)
@@ -367,15 +375,15 @@ def test_an_ensemble_is_the_mean_of_erm_runs_with_seeds_apart(plain, root):
 
 def test_members_of_two_ensembles_never_meet(root):
     maker = runner(vectors(), root)
-    first, second = (maker.needs(recipe("ensemble", seed=seed)) for seed in (0, 1))
+    first, second = (members_of(maker, recipe("ensemble", seed=seed)) for seed in (0, 1))
     assert not {member.seed for member in first} & {member.seed for member in second}
 
 
 def test_trainings_are_counted_each_once_with_those_that_are_needed(plain, root):
     maker = runner(vectors(), root)
     wanted = [recipe("erm"), recipe("linear", seed=9), recipe("ensemble", seed=9, settings={"members": 2})]
-    todo, there = maker.to_train(wanted)
-    assert [(need.method.name, need.seed) for need in todo] == [("erm", 9), ("linear", 9), ("erm", 1009)]
+    todo, there = maker.planner.plan(wanted).missing(root)
+    assert [(need.recipe.method.name, need.recipe.seed) for need in todo] == [("erm", 9), ("linear", 9), ("erm", 1009)]
     assert there == 1
 
 

@@ -26,7 +26,7 @@ def selected(dataset: DomainDataset, root: Path, rule: str, **training: object) 
     apart = "west" if rule == "out_of_domain" else None
     asked = recipe("erm", selection=rule, validation_domain=apart, training={"epochs": 4, "rate": 0.02, **training})
     run = runner(dataset, root).run(asked)
-    return {"result": run.result(), "metrics": run.metrics(), "output": run.predictions()["output"]}
+    return {"result": run.result().to_json(), "metrics": run.metrics(), "output": run.predictions()["output"]}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -68,14 +68,15 @@ def test_out_of_domain_validation_trains_without_the_domain_that_selects(tmp_pat
 
 def test_out_of_domain_validation_must_be_told_the_domain(tmp_path):
     with pytest.raises(DataError, match="needs validation_domain"):
-        runner(vectors(), tmp_path).check(recipe("erm", selection="out_of_domain"))
+        runner(vectors(), tmp_path).planner.plan([recipe("erm", selection="out_of_domain")])
 
 
 def test_leave_one_source_out_keeps_the_epoch_that_was_best_on_average_over_sources_left_out(tmp_path):
     maker = runner(vectors(), tmp_path)
     asked = recipe("erm", selection="leave_one_source_out", training={"epochs": 4, "rate": 0.02})
     run = maker.run(asked)
-    choosing = maker.selected_by(asked)
+    plan = maker.planner.plan([asked])
+    choosing = [plan.runs[name].recipe for name in plan.runs[plan.asked[0]].selection_runs]
     assert [other.validation_domain for other in choosing] == ["south", "west"]
     curves = [[record["selection"] for record in maker.find(other).metrics()] for other in choosing]
     mean = np.mean(curves, axis=0)
@@ -88,21 +89,21 @@ def test_leave_one_source_out_keeps_the_epoch_that_was_best_on_average_over_sour
 
 def test_leaving_one_source_out_of_one_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"one source domain only.*select by source_validation"):
-        runner(vectors(), tmp_path).check(recipe("erm", "north+south", selection="leave_one_source_out"))
+        runner(vectors(), tmp_path).planner.plan([recipe("erm", "north+south", selection="leave_one_source_out")])
 
 
 def test_averaging_that_chooses_its_own_epochs_is_not_chosen_for(tmp_path):
     asked = recipe("erm", selection="leave_one_source_out", training={"swad": True})
     with pytest.raises(DataError, match=r"ERM \+ SWAD averages over epochs.*leave swad out"):
-        runner(vectors(), tmp_path).check(asked)
+        runner(vectors(), tmp_path).planner.plan([asked])
 
 
 def test_a_fine_tuned_head_selected_by_leaving_sources_out_stands_on_bodies_that_left_them_out_too(tmp_path):
     maker = runner(vectors(), tmp_path)
     asked = recipe("linear", selection="leave_one_source_out")
-    todo, done = maker.to_train([asked])
+    todo, done = maker.planner.plan([asked]).missing(tmp_path)
     assert done == 0
-    said = [(r.method.name, r.selection, r.validation_domain) for r in todo]
+    said = [(run.recipe.method.name, run.recipe.selection, run.recipe.validation_domain) for run in todo]
     assert said == [
         ("erm", "out_of_domain", "south"),
         ("erm", "out_of_domain", "west"),
@@ -112,4 +113,4 @@ def test_a_fine_tuned_head_selected_by_leaving_sources_out_stands_on_bodies_that
         ("linear", "leave_one_source_out", None),
     ]
     maker.run(asked)
-    assert maker.to_train([asked]) == ([], 6)
+    assert maker.planner.plan([asked]).missing(tmp_path) == ([], 6)

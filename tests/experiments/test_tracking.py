@@ -87,7 +87,7 @@ def test_every_run_is_told_of_once_with_all_its_epochs_whoever_makes_it(noted, t
     with (
         Tracking(["noted"], tmp_path) as tracks,
         executors(made)[way] as executor,
-        tracked(tracks, made, asked, Told()) as watcher,
+        tracked(tracks, made.planner.plan(asked), tmp_path, Told()) as watcher,
     ):
         executor.run(asked, watcher=watcher)
     there = sorted(path.parent.name for path in tmp_path.glob("*/result.json"))
@@ -107,7 +107,7 @@ def test_curves_are_followed_while_a_training_is_under_way(noted, tmp_path: Path
             lengths.extend(len(epochs) for epochs in noted.epochs.values())
 
     asked = [recipe(training={"epochs": 3})]
-    with tracked(Tracking(["noted"], tmp_path), made, asked, Looks()) as watcher:
+    with tracked(Tracking(["noted"], tmp_path), made.planner.plan(asked), tmp_path, Looks()) as watcher:
         SerialExecutor(made).run(asked, watcher=watcher)
     assert lengths == [1, 2]  # what was there before each epoch but the first
 
@@ -116,7 +116,7 @@ def test_what_was_done_before_is_tracked_as_well_and_nothing_twice(noted, tmp_pa
     made = runner(vectors(), tmp_path)
     SerialExecutor(made).run(grid())
     for _ in range(2):
-        with tracked(Tracking(["noted"], tmp_path), made, grid(), Told()) as watcher:
+        with tracked(Tracking(["noted"], tmp_path), made.planner.plan(grid()), tmp_path, Told()) as watcher:
             SerialExecutor(made).run(grid(), watcher=watcher)
         assert len(noted.finished) == 4
 
@@ -126,7 +126,7 @@ def test_a_tracker_that_fails_warns_once_and_stops_neither_training_nor_the_othe
     asked = grid()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        with tracked(Tracking(["failing", "noted"], tmp_path), made, asked, Told()) as watcher:
+        with tracked(Tracking(["failing", "noted"], tmp_path), made.planner.plan(asked), tmp_path, Told()) as watcher:
             ends = SerialExecutor(made).run(asked, watcher=watcher)
     (said,) = [str(one.message) for one in heard if "failing" in str(one.message)]
     assert "No space left" in said
@@ -140,7 +140,7 @@ def test_the_other_watcher_hears_everything(noted, tmp_path: Path):
     plain, through = Told(), Told()
     SerialExecutor(runner(vectors(), tmp_path / "a")).run(asked, watcher=plain)
     made = runner(vectors(), tmp_path / "b")
-    with tracked(Tracking(["noted"], tmp_path), made, asked, through) as watcher:
+    with tracked(Tracking(["noted"], tmp_path), made.planner.plan(asked), made.root, through) as watcher:
         SerialExecutor(made).run(asked, watcher=watcher)
         watcher.run_lost(asked[0], "was killed")
         watcher.waiting([BusyError("somebody is at it", pid=3)])
@@ -192,7 +192,7 @@ def test_any_names_become_keys_of_letters_that_all_trackers_take(names: list[str
     for made in keys:
         assert made.count("/") == 2
         assert len(made) < 250
-        assert all(part.strip(" .") == part != "" for part in made.planner.split("/"))
+        assert all(part.strip(" .") == part != "" for part in made.split("/"))
         assert all(letter.isascii() and (letter.isalnum() or letter in "_-. /") for letter in made)
     assert len(set(keys)) == len({*names, *map(legal, names)})
 

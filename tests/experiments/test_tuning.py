@@ -27,7 +27,7 @@ from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import read_results
 from gated_domains.settings.search import Between, OneOf
 from gated_domains.training.trouble import NotFiniteError
-from made_runs import NothingIsTrained, Watcher, recipe, runner, vectors
+from made_runs import NothingIsTrained, Watcher, made_up_result, recipe, runner, vectors
 
 
 class RangedSettings(ERMSettings):
@@ -59,7 +59,7 @@ class Made:
     def _run(self, recipe: Recipe) -> RunFolder:
         run = RunFolder.open(self.root, recipe.identity(), data={"name": "none"})
         if (score := self.score(recipe)) is not None and not run.done:
-            run.finish({"selection_score": score})
+            run.finish(made_up_result(selection_score=score))
         return run
 
 

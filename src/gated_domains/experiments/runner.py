@@ -17,6 +17,7 @@ from lightning_fabric import Fabric
 from gated_domains.common.validation import findings_heard
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, explain, listing
+from gated_domains.data.loading import DATASETS
 from gated_domains.evaluation.metrics import SELECTION_RULES, SelectionRule, fixed_epoch
 from gated_domains.experiments.builder import Builder, BuiltRun
 from gated_domains.experiments.model import load_weights
@@ -132,7 +133,10 @@ class Runner:
         recipe, watcher = run.recipe, None if run.combines else self.watcher
         if fabric.is_global_zero:
             about = {**environment(str(fabric.device)), "processes": fabric.world_size}
-            folder.write_about(recipe, about | ({"compiled": True} if self.hardware.compile else {}))
+            folder.write_about(
+                recipe.relative_to(folder.path, named=DATASETS),
+                about | ({"compiled": True} if self.hardware.compile else {}),
+            )
             if watcher is not None:
                 watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
         memory = PeakMemory(fabric.device)

@@ -169,7 +169,7 @@ class RunFolder:
         """Write what is made here and where, before it is made."""
         self.write_json(ENVIRONMENT, environment)
         with written_whole(self.path / RECIPE) as draft:
-            draft.write_text(to_yaml(recipe.relative_to(self.path).plain()), encoding="utf-8")
+            draft.write_text(to_yaml(recipe.plain()), encoding="utf-8")
 
     def write_failure(self, why: str) -> None:
         """Note why the training broke off."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,6 @@ from pydantic import Field, SerializeAsAny
 from gated_domains.common.validation import PRESETS
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
-from gated_domains.data.loading import DATASETS
 from gated_domains.settings import Settings, parsed, plain, value_of
 from gated_domains.training.settings import TrainingSettings
 
@@ -193,11 +192,11 @@ class Recipe(RunConfig):
         """The same recipe with another method, trained as that asks for."""
         return self.replace(method=method, training=method.trained(self.training))
 
-    def relative_to(self, folder: Path) -> Recipe:
-        """The recipe with paths relative to a folder, as it is written there and read by ``read_recipe``."""
+    def relative_to(self, folder: Path, *, named: Collection[str] = ()) -> Recipe:
+        """The recipe with paths relative to a folder; data that go by a name (``named``) keep it."""
         source = Path(os.path.abspath(self.data.what))
         changes: dict[str, Any] = {}
-        if self.data.what not in DATASETS and source.exists():
+        if self.data.what not in named and source.exists():
             # Not resolved to its last part: data behind a link go by the name of the link.
             path = os.path.relpath(source.parent.resolve() / source.name, folder.resolve())
             changes["data"] = self.data.model_copy(update={"what": path})
