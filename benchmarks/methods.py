@@ -5,7 +5,7 @@
     python benchmarks/methods.py --body resnet50 --side 224 --batch 64 --steps 40 --only GDU,"GDU (paper)"
     python benchmarks/methods.py --only "GDU with gated norms","GDU with statistics of the batch" --compile
 
-A row is a short training by `training.loop` itself on made images of four domains; the time of a step is that between
+A row is a short training by `Trainer` itself on made images of four domains; the time of a step is that between
 two steps, once the first have been taken: reading the batch, the objective, backward, the optimiser and whatever a
 switch adds. Rounds visit every row in turn, ERM before each, to which the ratio is taken; medians are shown. On a
 CPU the small network with batches of 128 images on one thread, in processor time, the median of the steps; on a GPU the
@@ -42,9 +42,9 @@ from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Classes, Ensemble, Method, Problem
 from gated_domains.settings import plain
 from gated_domains.training.engine import Hardware, threads_for
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
 from layer import RESULTS, machine
 
 CLASSES, DOMAINS = 10, 4
@@ -157,10 +157,10 @@ class Bench:
         self.train, self.validation = np.arange(rows), np.arange(rows, len(labels))
 
     @cached_property
-    def material(self) -> Material:
+    def material(self) -> TrainingData:
         encoding = fit_encoding(self.dataset, self.train)
         samples = place(self.dataset, encoding, device=self.fabric.device)
-        return Material(dataset=self.dataset, samples=samples, train=self.train, validation=self.validation)
+        return TrainingData(dataset=self.dataset, samples=samples, train=self.train, validation=self.validation)
 
     def build(self, case: Case) -> Method:
         torch.manual_seed(0)
@@ -185,7 +185,7 @@ class Bench:
         with warnings.catch_warnings(), size.threads():
             warnings.simplefilter("ignore", GateWarning)  # after a few steps gates have nothing to say yet
             method, shared = self.build(case), {"fabric": self.fabric, "seed": 0, "rule": rule}
-            Training(method, self.material, settings, watcher=clock, compiled=self.compiled, **shared).run()
+            Trainer(method, self.material, settings, watcher=clock, compiled=self.compiled, **shared).run()
         return clock.milliseconds
 
 

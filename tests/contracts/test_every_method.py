@@ -24,10 +24,10 @@ from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Ensemble, Method
 from gated_domains.methods.method import total
 from gated_domains.settings.search import Between, search_space
-from gated_domains.training.material import looks
 from gated_domains.training.outcome import Keeping
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.training_data import looks
 from small_trainings import (
     CLASSES,
     DATASETS,

@@ -28,7 +28,7 @@ from gated_domains.experiments.executors.local import _Worker
 from gated_domains.experiments.executors.plan import Plan, in_words
 from gated_domains.experiments.executors.telling import FaultError
 from gated_domains.experiments.run_folder import RunFolder, all_runs
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 from gated_domains.utils.locks import BusyError
 from made_grids import Told, assert_same_runs, grid
 from made_runs import recipe, runner, vectors

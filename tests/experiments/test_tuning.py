@@ -25,7 +25,7 @@ from gated_domains.methods.erm import ERMSettings
 from gated_domains.reports.results import read_results
 from gated_domains.reports.table import Comparison
 from gated_domains.settings.search import Between, OneOf
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 from made_runs import NothingIsTrained, Watcher, recipe, runner, vectors
 
 

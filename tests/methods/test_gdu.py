@@ -26,17 +26,17 @@ from gated_domains.layer.products import residual
 from gated_domains.methods import GDU, PaperGDU
 from gated_domains.methods.gdu import GDUSettings
 from gated_domains.settings import parsed
-from gated_domains.training.material import Material, looks
+from gated_domains.training.training_data import TrainingData, looks
 from small_trainings import build, identical, material, pictures, train, training, vectors, weights
 
 
-def prepared(data: Material, **settings: Any) -> GDU:
+def prepared(data: TrainingData, **settings: Any) -> GDU:
     method = build("gdu", data.dataset, settings=settings).eval()
     method.prepare(lambda: looks(data, 0))
     return method
 
 
-def view(method: GDU, data: Material) -> torch.Tensor:
+def view(method: GDU, data: TrainingData) -> torch.Tensor:
     """What gates see of the training rows."""
     inputs = torch.cat(list(data.samples.input_batches(InOrder(data.train, 512))))
     with torch.no_grad():

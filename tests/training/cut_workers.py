@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.training import checkpoints
-from gated_domains.training.loop import Training
 from gated_domains.training.outcome import Keeping
+from gated_domains.training.trainer import Trainer
 from small_trainings import build, material, training, vectors, weights
 
 #: What is trained: the method, its settings, those of the training.
@@ -47,7 +47,7 @@ POINTS = [
 ]
 
 
-def new_training(case: str, folder: Path | None, journal: Any, watcher: Any = None) -> Training:
+def new_training(case: str, folder: Path | None, journal: Any, watcher: Any = None) -> Trainer:
     """A training from its start; it goes on from what lies in the folder."""
     name, settings, more = CASES[case]
     dataset = vectors(STEPS * 16 + 40)

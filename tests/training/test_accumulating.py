@@ -13,10 +13,10 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.selection import SelectionRule
 from gated_domains.methods import Classes
-from gated_domains.training import loop
-from gated_domains.training.material import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks
+from gated_domains.training import trainer
 from gated_domains.training.outcome import Keeping
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
+from gated_domains.training.training_data import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 
 
@@ -127,7 +127,7 @@ def test_a_plateau_lowers_the_rate_after_epochs_without_a_better_score(data):
 
 def test_a_plateau_on_the_loss_lowers_the_rate_after_epochs_without_a_lower_loss_whatever_the_score(data, monkeypatch):
     losses = iter([5.0, 4.0, 4.0, 4.5, 3.9, 3.95, 3.9, 1.0])  # after the fourth epoch and after the seventh
-    monkeypatch.setattr(loop, "validation_loss", lambda output, targets: next(losses))
+    monkeypatch.setattr(trainer, "validation_loss", lambda output, targets: next(losses))
     journal = Records()
     train(build("erm", data.dataset), data, rule=BY_EPOCH, journal=journal, **FALLING, plateau_on="loss")
     assert [record["rate"] for record in journal] == pytest.approx([0.01 * 0.5**n for n in (0, 0, 0, 0, 1, 1, 1, 2)])

@@ -17,8 +17,8 @@ from gated_domains.backbones import mixstyle
 from gated_domains.backbones.bodies import SmallCNN
 from gated_domains.experiments.recipe import methods_written
 from gated_domains.methods import Classes, Problem
-from gated_domains.training import compiling
-from gated_domains.training.compiling import compiled_objective
+from gated_domains.training import engine
+from gated_domains.training.engine import compiled_objective
 from torch._dynamo.backends.debugging import aot_eager
 
 SHAPE, made = (3, 16, 16), []
@@ -46,7 +46,7 @@ def batch(seed=0):
 
 
 torch.set_num_threads(1)
-compiling.BACKEND = counting
+engine.BACKEND = counting
 
 for written in ("erm", "gdu-paper[gate=mmd]", "gdu"):
     for seed in range(2):

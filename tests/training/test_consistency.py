@@ -15,7 +15,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer import GateWarning
 from gated_domains.layer.tasks import Binary, Logits, MultiClass, MultiLabel, ProbabilisticRegression, Regression
 from gated_domains.methods import METHODS, Numbers
-from gated_domains.training.consistency import TEACHER_DECAY
+from gated_domains.training.mixing import TEACHER_DECAY
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, material, pictures, training
 
@@ -223,7 +223,7 @@ def test_it_needs_mixed_images():
 
 
 def test_features_of_a_frozen_body_are_left_as_they_are():
-    from gated_domains.training.fine_tuning import on_cached_features
+    from gated_domains.training.feature_cache import on_cached_features
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gated_domains.layer import GatedDomainUnits
+from gated_domains.training.callbacks.ema import EMA
 from gated_domains.training.checkpoints import load_checkpoint, save_checkpoint
-from gated_domains.training.ema import EMA
 
 
 def network() -> nn.Module:
@@ -113,7 +113,7 @@ def test_its_own_parameters_come_back_where_swapping_itself_fails(monkeypatch):
     ema.update(model)
     before = snapshot(model)
     ema.averages["1.weight"].resize_(5)  # something is wrong half way through
-    monkeypatch.setattr("gated_domains.training.ema._same_parameters", lambda *sides: None)
+    monkeypatch.setattr("gated_domains.training.callbacks.ema._same_parameters", lambda *sides: None)
     with pytest.raises(RuntimeError), ema.swapped(model):
         pass
     assert identical(snapshot(model), before)

@@ -14,13 +14,13 @@ from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.selection import SELECTION_RULES
 from gated_domains.methods import ERM, Numbers
-from gated_domains.training import compiling
+from gated_domains.training import engine
 from gated_domains.training.engine import Hardware, as_computed
-from gated_domains.training.graphs import GraphedStep, _shapes
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
+from gated_domains.training.optimizers import GraphedStep, _shapes
 from gated_domains.training.outcome import Keeping
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
 from small_trainings import Records, build, cpu, material, pictures, train, vectors, weights
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -178,17 +178,17 @@ def test_batches_are_told_apart_by_shape():
     assert _shapes(batch_of(4)) != _shapes(batch_of(4, domains=True))
 
 
-def on_gpu(dataset, *, train: int = 160, validation: int = 60) -> Material:
+def on_gpu(dataset, *, train: int = 160, validation: int = 60) -> TrainingData:
     plain = material(dataset, train=train, validation=validation)
     samples = place(dataset, fit_encoding(dataset, plain.train), device="cuda")
-    return Material(dataset=dataset, samples=samples, train=plain.train, validation=plain.validation)
+    return TrainingData(dataset=dataset, samples=samples, train=plain.train, validation=plain.validation)
 
 
-def gpu_training(method: nn.Module, data: Material, *, eager: bool = False, **more) -> Training:
+def gpu_training(method: nn.Module, data: TrainingData, *, eager: bool = False, **more) -> Trainer:
     others = {name: more.pop(name) for name in ("keeping", "journal", "watcher") if name in more}
     settings = TrainingSettings(**{"epochs": 4, "batch_size": 32, "rate": 1e-3, "patience": None, **more})
     fabric = Hardware(device="cuda", devices=1).fabric(settings.precision)
-    run = Training(method, data, settings, fabric=fabric, seed=0, rule=SELECTION_RULES["source_validation"], **others)
+    run = Trainer(method, data, settings, fabric=fabric, seed=0, rule=SELECTION_RULES["source_validation"], **others)
     if eager and isinstance(run.advance, GraphedStep):
         run.advance = run.advance.step
     return run
@@ -336,17 +336,17 @@ def test_an_objective_that_cannot_be_compiled_runs_as_it_is_and_says_so(monkeypa
     def refuses(module, example):
         raise RuntimeError("there is no compiler here")
 
-    monkeypatch.setattr(compiling, "BACKEND", refuses)
+    monkeypatch.setattr(engine, "BACKEND", refuses)
     torch._dynamo.reset()
     made = vectors()
     data, settings = material(made), TrainingSettings(epochs=1, batch_size=40, patience=None)
     shared = {"fabric": cpu(), "seed": 0, "rule": SELECTION_RULES["source_validation"]}
     plain, method = build("erm", made), build("erm", made)
     torch.manual_seed(0)
-    Training(plain, data, settings, **shared).run()
+    Trainer(plain, data, settings, **shared).run()
     torch.manual_seed(0)
     with pytest.warns(RuntimeWarning, match="cannot be compiled .*no compiler here.*; it runs without, slower"):
-        Training(method, data, settings, **shared, compiled=True).run()
+        Trainer(method, data, settings, **shared, compiled=True).run()
     assert weights(method).keys() == weights(plain).keys()
     for name, value in weights(method).items():
         torch.testing.assert_close(value, weights(plain)[name])

@@ -14,7 +14,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer.tasks import Prediction
 from gated_domains.methods import ERM, Classes, Method
 from gated_domains.methods.method import Terms
-from gated_domains.training.fourier import FourierMix, mix_amplitudes
+from gated_domains.training.mixing import FourierMix, mix_amplitudes
 from small_trainings import CLASSES, build, material, pictures, training
 
 

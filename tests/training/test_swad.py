@@ -12,11 +12,10 @@ import torch
 from torch import nn
 
 from gated_domains.evaluation.selection import validation_loss
+from gated_domains.training.callbacks.ema import renew_norms
+from gated_domains.training.callbacks.swad import SWAD, Valley
 from gated_domains.training.checkpoints import load_checkpoint, save_checkpoint
-from gated_domains.training.material import looks
-from gated_domains.training.norms import renew_norms
-from gated_domains.training.swad import SWAD
-from gated_domains.training.valley import Valley
+from gated_domains.training.training_data import looks
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 
 #: As a small network's loss on the sources' validation rows goes: down, along, and up again as it over-fits.

@@ -24,11 +24,11 @@ from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Method
 from gated_domains.settings import parsed
 from gated_domains.training.engine import Hardware
-from gated_domains.training.fine_tuning import on_cached_features
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
+from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.outcome import Keeping
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
 from small_trainings import Records, build, identical, material, pictures, train, training, vectors, weights
 
 DATASETS = {"images": pictures, "vectors": vectors}
@@ -64,7 +64,7 @@ def _without_gate_warnings():
 
 
 @cache
-def data(kind: str) -> Material:
+def data(kind: str) -> TrainingData:
     return material(DATASETS[kind](100), train=64, validation=30)
 
 
@@ -130,7 +130,7 @@ def test_it_trains_every_method_and_makes_a_difference(name, mode, kind, switch)
     + [("erm", "end_to_end", "images", "averaged teacher")],
 )
 def test_killed_in_the_middle_it_ends_as_if_it_had_never_been_cut(name, mode, kind, switch, tmp_path):
-    def attempt(folder, watcher=None) -> Training:
+    def attempt(folder, watcher=None) -> Trainer:
         method = build(name, data(kind).dataset, mode=mode)
         torch.manual_seed(7)
         keeping = None if folder is None else Keeping(folder=folder, seconds=0.0)
@@ -378,7 +378,7 @@ def test_the_validation_loss_is_looked_at_several_times_an_epoch(segments, monke
 def losses(monkeypatch, curve: list[float]) -> None:
     """A validation loss that goes as it is told."""
     given = iter(curve)
-    monkeypatch.setattr("gated_domains.training.loop.validation_loss", lambda output, targets: next(given))
+    monkeypatch.setattr("gated_domains.training.trainer.validation_loss", lambda output, targets: next(given))
 
 
 def test_it_ends_when_the_valley_is_over_and_patience_does_not_matter(monkeypatch):
@@ -458,7 +458,7 @@ def test_on_a_gpu_a_step_with_it_is_recorded(name, kind, switch):
     settings = TrainingSettings(epochs=4, batch_size=16, **ALL_SWITCHES[switch])
     method, fabric = build(name, known.dataset), Hardware(device="cuda", devices=1).fabric("32")
     rule = SELECTION_RULES["source_validation"]
-    run = Training(method, replace(known, samples=samples), settings, fabric=fabric, seed=0, rule=rule)
+    run = Trainer(method, replace(known, samples=samples), settings, fabric=fabric, seed=0, rule=rule)
     step = run.advance  # a finished training has let go of it
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # that it cannot be recorded

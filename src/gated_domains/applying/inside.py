@@ -40,7 +40,7 @@ from gated_domains.export.estimator_schema import schema_of_estimator
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.methods.gdu import GDU
 from gated_domains.training.engine import Hardware
-from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
+from gated_domains.training.training_data import LARGE_BATCH, LOOK_BATCH, has_large_body
 
 _NO_GATES = "{what} has no gates to look at: {label} is no gated model; open one that has (gdu, GDUClassifier)"
 

@@ -24,7 +24,7 @@ from gated_domains.experiments.json_files import read_json, write_json
 from gated_domains.layer.tasks import MultiLabel, Task
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
 from gated_domains.settings import parsed
-from gated_domains.training.freezing import FrozenBody
+from gated_domains.training.training_data import FrozenBody
 
 FORMAT = 1
 WEIGHTS, CARD = "model.safetensors", "model.json"

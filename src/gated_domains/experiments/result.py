@@ -22,9 +22,9 @@ from gated_domains.evaluation.scoring import Scorer
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule
 from gated_domains.experiments.recipe import Recipe, mixes_vectors
 from gated_domains.methods import Method
-from gated_domains.training.material import Material
 from gated_domains.training.outcome import Outcome
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
+from gated_domains.training.training_data import TrainingData
 
 _FEW_SCORED = 30
 _SELECTS_BY_VALIDATION = ("source_validation", "source_pooled", "source_loss", "worst_class", "out_of_domain")
@@ -36,7 +36,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def predictions(
-    method: Method, material: Material, split: HoldOut, dataset: DomainDataset, fabric: Fabric
+    method: Method, material: TrainingData, split: HoldOut, dataset: DomainDataset, fabric: Fabric
 ) -> dict[str, NDArray[Any]]:
     """What the method says of validation rows, of the held-out rows and of those scored beside, with the truth."""
     parts = [split.validation, split.test, *split.also.values()]

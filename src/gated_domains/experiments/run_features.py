@@ -25,7 +25,7 @@ from gated_domains.experiments.run_folder import RunFolder, open_run
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods.gdu import GDU
 from gated_domains.training.engine import Hardware
-from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
+from gated_domains.training.training_data import LARGE_BATCH, LOOK_BATCH, has_large_body
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,9 +17,9 @@ from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Method
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
 from gated_domains.training.outcome import Outcome, Watcher
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
 
 
 @runtime_checkable
@@ -39,7 +39,7 @@ class RunJob:
     dataset: DomainDataset
     """The data as its sources have it: what columns are, and which classes there are."""
     encoding: Encoding
-    material: Material
+    material: TrainingData
     shape: Shape
     task: Task
     folder: RunFolder
@@ -53,7 +53,7 @@ class RunJob:
 class Ready:
     """A training before its first step, and the seconds that features took."""
 
-    training: Training
+    training: Trainer
     extracting: float
 
 

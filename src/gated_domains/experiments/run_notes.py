@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from gated_domains.data.errors import listing
 from gated_domains.experiments.run_folder import BROKEN, RunFolder
 from gated_domains.methods import Method
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 
 
 def process_notes(method: Method, world: int, batch: int) -> list[str]:

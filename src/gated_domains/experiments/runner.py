@@ -59,13 +59,12 @@ from gated_domains.methods import Ensemble, Method, Numbers
 from gated_domains.methods.erm_ensemble import MembersSettings
 from gated_domains.methods.method import too_few_domains
 from gated_domains.settings import plain, to_yaml
-from gated_domains.training.engine import Hardware, threads_for
-from gated_domains.training.fine_tuning import on_cached_features
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
-from gated_domains.training.memory import PeakMemory
+from gated_domains.training.engine import Hardware, PeakMemory, threads_for
+from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.mixing import styles_among
 from gated_domains.training.outcome import Keeping, Outcome
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
 
 _MEMBERS_APART = 1_000  # between the seeds of an ensemble's members, so that those of two ensembles never meet
 
@@ -319,7 +318,7 @@ class Runner:
             cache = on_cached_features(method, selecting, key=key, seed=recipe.seed)
             material = held.enter_context(cache)
         extracting = time.monotonic() - began
-        training = Training(
+        training = Trainer(
             method,
             material,
             recipe.training.model_copy(update={"patience": patience}),
@@ -381,7 +380,7 @@ class Runner:
             job.folder.write_json("members.json", {"members": [run.name for run in job.before]})
         return Made(method=method, outcome=outcome, predicted=predicted, temperature=temperature, notes=[])
 
-    def _predicted(self, job: RunJob, method: Method, material: Material) -> tuple[dict[str, NDArray[Any]], float]:
+    def _predicted(self, job: RunJob, method: Method, material: TrainingData) -> tuple[dict[str, NDArray[Any]], float]:
         """What the method says, at the temperature that it is calibrated to; 1 where that is not asked for."""
         predicted = predictions(method, material, job.split, job.dataset, job.fabric)
         predicted, temperature = calibrated(predicted) if job.recipe.calibrate else (predicted, 1.0)
@@ -498,7 +497,7 @@ class Runner:
         curve = np.mean([[record["selection"] for record in run.metrics()] for run in job.choosing], axis=0)
         return fixed_epoch(int(curve.argmax()), score=float(curve.max())), 1
 
-    def _material(self, dataset: DomainDataset, encoding: Encoding, split: HoldOut, fabric: Fabric) -> Material:
+    def _material(self, dataset: DomainDataset, encoding: Encoding, split: HoldOut, fabric: Fabric) -> TrainingData:
         """Samples are placed once for all hold-outs that encode them alike, as all of images do."""
         described = f"{fabric.device} {json.dumps(encoding.describe(), sort_keys=True)}"
         kept = self._samples
@@ -506,7 +505,7 @@ class Runner:
             self._samples = kept = (dataset, described, place(dataset, encoding, device=fabric.device))
             if fabric.device.type == "cuda":
                 torch.cuda.synchronize(fabric.device)  # others may read them on streams of their own
-        return Material(dataset=dataset, samples=kept[2], train=split.train, validation=split.validation)
+        return TrainingData(dataset=dataset, samples=kept[2], train=split.train, validation=split.validation)
 
     def _fabric(self, recipe: Recipe) -> Fabric:
         precision = recipe.training.precision

@@ -23,7 +23,7 @@ from gated_domains.experiments.hashing import run_hash
 from gated_domains.experiments.model import Model
 from gated_domains.experiments.provenance import Seen, refuse_leak
 from gated_domains.experiments.recipe import Recipe
-from gated_domains.training.freezing import FrozenBody
+from gated_domains.training.training_data import FrozenBody
 
 
 class Starts:

@@ -15,7 +15,7 @@ from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.results import RunResult
 from gated_domains.settings import parsed, plain
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 
 TUNING = "tuning.json"
 TRIAL_SEED = 0

@@ -22,8 +22,8 @@ from gated_domains.experiments.model import class_weights
 from gated_domains.layer.tasks import Logits
 from gated_domains.methods import ERM, Classes
 from gated_domains.methods.method import total
-from gated_domains.training.ema import EMA
-from gated_domains.training.graphs import GraphedStep
+from gated_domains.training.callbacks.ema import EMA
+from gated_domains.training.optimizers import GraphedStep
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 
 

@@ -12,11 +12,11 @@ from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Shuffled
+from gated_domains.training.callbacks.nonfinite import FiniteWatch, NotFiniteError, all_finite, explain
 from gated_domains.training.checkpoints import load_checkpoint, newest_checkpoint
-from gated_domains.training.material import Material
 from gated_domains.training.outcome import Keeping
 from gated_domains.training.settings import TrainingSettings
-from gated_domains.training.trouble import FiniteWatch, NotFiniteError, all_finite, explain
+from gated_domains.training.training_data import TrainingData
 from small_trainings import build, material, train, vectors
 
 STEP = 3  # the step that meets the row, in batches of 16
@@ -24,7 +24,7 @@ ROWS = list(Shuffled(np.arange(80), 16, seed=0).batches(0))[STEP]
 ROW = int(ROWS[11])
 
 
-def poisoned(value: float = math.nan, *, regression: bool = False) -> Material:
+def poisoned(value: float = math.nan, *, regression: bool = False) -> TrainingData:
     """Data of which one training row holds what no file could have brought in."""
     data = material(vectors(120, regression=regression), train=80, validation=30)
     data.samples.values[ROW, 2] = value

@@ -27,7 +27,10 @@ from gated_domains.evaluation.scores import DomainScores
 from gated_domains.evaluation.scoring import Scorer
 from gated_domains.evaluation.selection import Evidence, SelectionRule, Selector, validation_loss
 from gated_domains.methods.method import Method, Terms, total
-from gated_domains.training.augmenting import augmented
+from gated_domains.training.augmentation import augmented
+from gated_domains.training.callbacks.ema import EMA, moving_norms, renew_norms, unmoved_norms
+from gated_domains.training.callbacks.nonfinite import FiniteWatch, NotFiniteError, all_finite, explain
+from gated_domains.training.callbacks.swad import SWAD
 from gated_domains.training.checkpoints import (
     load_checkpoint,
     newest_checkpoint,
@@ -35,21 +38,21 @@ from gated_domains.training.checkpoints import (
     save_checkpoint,
     set_rng_state,
 )
-from gated_domains.training.consistency import TEACHER_DECAY, Consistency
-from gated_domains.training.ema import EMA
-from gated_domains.training.engine import WrappedObjective, as_computed
-from gated_domains.training.fourier import FourierMix
-from gated_domains.training.graphs import GraphedStep, Step
-from gated_domains.training.material import LARGE_BATCH, Material, has_large_body, look_rows, looks
-from gated_domains.training.mixing import Mixing, start_mixing
-from gated_domains.training.norms import moving_norms, renew_norms, unmoved_norms
-from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
+from gated_domains.training.engine import WrappedObjective, as_computed, earliest, from_all, from_first
+from gated_domains.training.mixing import TEACHER_DECAY, Consistency, FourierMix, Mixing, start_mixing
+from gated_domains.training.optimizers import (
+    GraphedStep,
+    Step,
+    lay_out_state,
+    make_optimizer,
+    rate_at,
+    rates_to,
+    set_rate,
+)
 from gated_domains.training.outcome import Journal, Keeping, Outcome, Watcher
-from gated_domains.training.predicting import predict_rows
-from gated_domains.training.processes import earliest, from_all, from_first
+from gated_domains.training.prediction import predict_rows
 from gated_domains.training.settings import TrainingSettings
-from gated_domains.training.swad import SWAD
-from gated_domains.training.trouble import FiniteWatch, NotFiniteError, all_finite, explain
+from gated_domains.training.training_data import LARGE_BATCH, TrainingData, has_large_body, look_rows, looks
 
 _IMAGES = 4  # dimensions of a batch of them
 MEASURED = 500  # validation rows that curves of gates are drawn from
@@ -73,13 +76,13 @@ class _Place:
     least_loss: float = math.inf
 
 
-class Training:
+class Trainer:
     """One training of one method. ``run`` resumes from the newest checkpoint, if there is one."""
 
     def __init__(
         self,
         method: Method,
-        material: Material,
+        material: TrainingData,
         settings: TrainingSettings,
         *,
         fabric: Fabric,
