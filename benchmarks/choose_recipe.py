@@ -180,8 +180,8 @@ class RunList(Watching):
             if (folder := runner.folder(recipe)).done:
                 self.record(folder, folder.result())
 
-    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **more: Any) -> None:
-        super().run_ended(recipe, folder, result, **more)
+    def on_run_end(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **more: Any) -> None:
+        super().on_run_end(recipe, folder, result, **more)
         self.record(folder, result)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gated_domains.training import mixing
-from gated_domains.training.trainer import Trainer
+from gated_domains.training.callbacks import ema
 
 _MIX = mixing.FourierMix.mix
 FORMS = {
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run folders and the run list")
     chosen = parser.parse_args()
     if chosen.form == "plain-norms":
-        Trainer._training_inputs = Trainer._looks  # type: ignore[method-assign]
+        ema.training_inputs = lambda trainer: trainer.looks()
     elif chosen.form != "unit":
         mixing.FourierMix.mix = {"signed": signed, "luminance": luminance}[chosen.form]  # type: ignore[method-assign]
     settings: dict[str, Any] = {"set": "digits5", "data": None, "data_dir": chosen.data_dir, "lists": chosen.out}

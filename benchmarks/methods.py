@@ -41,6 +41,7 @@ from gated_domains.experiments.recipe import choose_method
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Classes, Ensemble, Method, Problem
 from gated_domains.settings import plain
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware, threads_for
 from gated_domains.training.settings import TrainingSettings
 from gated_domains.training.trainer import Trainer
@@ -116,14 +117,14 @@ class Row:
     ratios: list[float]
 
 
-class Clock:
-    """A watcher of a training: the time of a step, from the first that counts to the last."""
+class Clock(ProgressCallback):
+    """The time of a step, from the first that counts to the last."""
 
     def __init__(self, device: torch.device, *, first: int) -> None:
         self.device, self.first = device, first
         self.times: list[float] = []
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         if self.device.type == "cpu" and step >= self.first:
             # On one thread the same as the time that goes by, but that others on the machine do not lengthen it.
             self.times.append(time.process_time())
@@ -137,9 +138,6 @@ class Clock:
         if self.device.type == "cpu":
             return 1e3 * statistics.median(np.diff(self.times))
         return 1e3 * (self.times[1] - self.times[0]) / (self.last - self.first)
-
-    def epoch_ended(self, record: dict[str, Any]) -> None:
-        pass
 
 
 class Bench:
@@ -185,7 +183,7 @@ class Bench:
         with warnings.catch_warnings(), size.threads():
             warnings.simplefilter("ignore", GateWarning)  # after a few steps gates have nothing to say yet
             method, shared = self.build(case), {"fabric": self.fabric, "seed": 0, "rule": rule}
-            Trainer(method, self.material, settings, watcher=clock, compiled=self.compiled, **shared).run()
+            Trainer(method, self.material, settings, callbacks=[clock], compiled=self.compiled, **shared).fit()
         return clock.milliseconds
 
 

@@ -17,12 +17,15 @@ from gated_domains.backbones.bodies import MLP, Body, SmallCNN
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
-from gated_domains.evaluation.selection import SELECTION_RULES
+from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem, Terms
+from gated_domains.training.callbacks.base import Callback
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.metrics import MetricsLog, MetricsWriter
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
-from gated_domains.training.outcome import Outcome
 from gated_domains.training.settings import TrainingSettings
-from gated_domains.training.trainer import Trainer
+from gated_domains.training.trainer import Outcome, Trainer
 from gated_domains.training.training_data import FrozenBody, TrainingData
 
 CLASSES, DOMAINS = 3, 3
@@ -138,16 +141,32 @@ class Records(list):
         return [{name: value for name, value in record.items() if name != "seconds"} for record in self]
 
 
-def training(method: Method, data: TrainingData, *, seed: int = 0, precision: str = "32", **more: Any) -> Trainer:
-    """A training where its data are; what is no part of the settings goes to ``Trainer``."""
-    others = {name: more.pop(name) for name in ("keeping", "journal", "watcher", "rule") if name in more}
+def training(
+    method: Method,
+    data: TrainingData,
+    *,
+    seed: int = 0,
+    precision: str = "32",
+    journal: MetricsLog | None = None,
+    progress: ProgressCallback | None = None,
+    checkpoint: Checkpoint | None = None,
+    rule: SelectionRule = SELECTION_RULES["source_validation"],
+    **more: Any,
+) -> Trainer:
+    """A training where its data are; ``more`` are its settings."""
     settings = TrainingSettings(**{"epochs": 3, "batch_size": 32, "rate": 1e-2, "precision": precision, **more})
-    others.setdefault("rule", SELECTION_RULES["source_validation"])
-    return Trainer(method, data, settings, fabric=fabric_of(data.samples.device.type, precision), seed=seed, **others)
+    fabric = fabric_of(data.samples.device.type, precision)
+    callbacks = given(None if journal is None else MetricsWriter(journal), progress, checkpoint)
+    return Trainer(method, data, settings, fabric=fabric, seed=seed, rule=rule, callbacks=callbacks)
+
+
+def given(*callbacks: Callback | None) -> list[Callback]:
+    """Those that are not None."""
+    return [callback for callback in callbacks if callback is not None]
 
 
 def train(method: Method, data: TrainingData, **more: Any) -> Outcome:
-    return training(method, data, **more).run()
+    return training(method, data, **more).fit()
 
 
 def weights(method: torch.nn.Module) -> dict[str, Tensor]:

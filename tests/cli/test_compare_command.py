@@ -57,13 +57,13 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def began(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         raise AssertionError(f"{recipe.method.label} is trained, and should be there")
 
-    monkeypatch.setattr(Watching, "run_began", began)
+    monkeypatch.setattr(Watching, "on_run_start", began)
 
 
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Ctrl-C in the middle of the training of this number, counted from 1."""
     begun = []
-    began, stepped = Watching.run_began, Watching.stepped
+    began, stepped = Watching.on_run_start, Watching.on_step
 
     def count(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         begun.append(folder)
@@ -74,8 +74,8 @@ def interrupted_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         if len(begun) == number:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Watching, "run_began", count)
-    monkeypatch.setattr(Watching, "stepped", stop)
+    monkeypatch.setattr(Watching, "on_run_start", count)
+    monkeypatch.setattr(Watching, "on_step", stop)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_a_run_folder_of_another_version_is_refused(compared, data, tmp_path):
 def test_a_checkpoint_cut_in_half_is_refused_with_the_cure(data, monkeypatch):
     """One that ``train`` left: it makes the same run."""
     with monkeypatch.context() as patch:
-        patch.setattr(Watching, "stepped", _stop_at_the_second_step)
+        patch.setattr(Watching, "on_step", _stop_at_the_second_step)
         cut = call("train", data, *READING, "--epochs", 1, "--device", "cpu", "--method", "erm", "--hold-out", "north",
                    "--batch-size", 16, "--checkpoint-seconds", 0, "--out", "runs")  # fmt: skip
     assert cut.code == 130

@@ -137,7 +137,7 @@ def test_a_second_time_it_is_found(monkeypatch):
     def began(self: Watching, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         raise AssertionError("it is trained, and should be there")
 
-    monkeypatch.setattr(Watching, "run_began", began)
+    monkeypatch.setattr(Watching, "on_run_start", began)
     again = train("--method", "erm", "--hold-out", "north")
     assert (again.code, again.out, again.err) == (0, first.out, "")
 
@@ -274,13 +274,13 @@ def test_stopped_it_exits_with_130_and_goes_on_to_the_same_bits(monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Watching, "stepped", stop)
+        patch.setattr(Watching, "on_step", stop)
         assert train(*options).code == 130
     assert not only_run().done
     assert len(only_run().checkpoints) == 1
     steps = []
     with monkeypatch.context() as patch:
-        patch.setattr(Watching, "stepped", lambda self, step, steps_in_all: steps.append(step))
+        patch.setattr(Watching, "on_step", lambda self, step, steps_in_all: steps.append(step))
         assert train(*options).code == 0
     assert steps[0] == 4
     whole = call("train", "clinic.csv", *READING, *SHORT[:-1], "whole", *options)

@@ -75,7 +75,7 @@ def test_what_is_set_for_all_methods_is_not_searched(data):
 def test_stopped_among_the_trials_it_goes_on_where_it_was(data, monkeypatch):
     options = ("--methods", "erm", "--tune", 3, "--seeds", 1)
     begun: list[RunFolder] = []
-    began = Watching.run_began
+    began = Watching.on_run_start
 
     def stop(self: Watching, recipe: Any, folder: RunFolder, **others: Any) -> None:
         begun.append(folder)
@@ -83,7 +83,7 @@ def test_stopped_among_the_trials_it_goes_on_where_it_was(data, monkeypatch):
             raise KeyboardInterrupt
         began(self, recipe, folder, **others)
 
-    monkeypatch.setattr(Watching, "run_began", stop)
+    monkeypatch.setattr(Watching, "on_run_start", stop)
     stopped = compare(data, *options)
     assert stopped.code == 130, stopped
     assert "the same command resumes it" in stopped.out

@@ -118,8 +118,8 @@ class LetGo(Told):
         self.lock = folder.lock()
         self.lock.__enter__()
 
-    def waiting(self, busy: Any) -> None:
-        super().waiting(busy)
+    def on_wait(self, busy: Any) -> None:
+        super().on_wait(busy)
         self.lock.__exit__(None, None, None)
 
 
@@ -142,8 +142,8 @@ class Elsewhere(LetGo):
         super().__init__(maker.folder(chosen))
         self.make = partial(runner(maker.dataset, maker.root).run, chosen)
 
-    def waiting(self, busy: Any) -> None:
-        super().waiting(busy)
+    def on_wait(self, busy: Any) -> None:
+        super().on_wait(busy)
         self.make()
 
 
@@ -206,12 +206,12 @@ class Killer(Told):
         super().__init__()
         self.executor, self.times, self.at = executor, times, at
 
-    def run_began(self, recipe: Any, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
-        super().run_began(recipe, folder, epochs=epochs, worker=worker)
+    def on_run_start(self, recipe: Any, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
+        super().on_run_start(recipe, folder, epochs=epochs, worker=worker)
         self.kill("began", worker)
 
-    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
-        super().epoch_ended(record, worker=worker)
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
+        super().on_epoch(record, worker=worker)
         if record["epoch"] > 1:
             self.kill("epoch", worker)
 
@@ -262,7 +262,7 @@ def test_a_run_that_another_process_is_at_is_waited_for(workers):
 
 
 class Interrupted(Told):
-    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
         raise KeyboardInterrupt
 
 

@@ -18,7 +18,7 @@ from gated_domains.evaluation.scores import METRICS, DomainScores
 from gated_domains.experiments.result import TEST, VALIDATION, calibrated, check_scoring, result, scores
 from gated_domains.methods import ERM, Classes
 from gated_domains.reports import RunResult
-from gated_domains.training.outcome import Outcome
+from gated_domains.training.trainer import Outcome
 from made_runs import images, numbers, recipe, vectors
 
 OUTCOME = Outcome(

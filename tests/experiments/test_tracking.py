@@ -103,7 +103,7 @@ def test_curves_are_followed_while_a_training_is_under_way(noted, tmp_path: Path
     lengths: list[int] = []
 
     class Looks(Told):
-        def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+        def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
             lengths.extend(len(epochs) for epochs in noted.epochs.values())
 
     asked = [recipe(training={"epochs": 3})]
@@ -142,8 +142,8 @@ def test_the_other_watcher_hears_everything(noted, tmp_path: Path):
     made = runner(vectors(), tmp_path / "b")
     with tracked(Tracking(["noted"], tmp_path), made, asked, through) as watcher:
         OneByOne(made).run(asked, watcher=watcher)
-        watcher.run_lost(asked[0], "was killed")
-        watcher.waiting([BusyError("somebody is at it", pid=3)])
+        watcher.on_run_lost(asked[0], "was killed")
+        watcher.on_wait([BusyError("somebody is at it", pid=3)])
     assert through.heard == [*plain.heard, ("lost", "was killed"), ("waiting", 3)]
 
 

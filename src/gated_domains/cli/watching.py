@@ -16,10 +16,11 @@ from gated_domains.evaluation.scores import METRICS
 from gated_domains.experiments.executors.plan import in_words
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.utils.locks import BusyError
 
 
-class Watching:
+class Watching(ProgressCallback):
     """Shows how far a list of trainings is, ``workers`` of them at a time, on standard error."""
 
     def __init__(self, recipes: Sequence[Recipe], *, done: int = 0, workers: int = 1) -> None:
@@ -45,20 +46,20 @@ class Watching:
         if self.progress is not None:
             self.progress.stop()
 
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
+    def on_run_start(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
         self.time.began(recipe.label, epochs=epochs, worker=worker)
         if self.progress is not None:
             if worker not in self.lines:
                 self.lines[worker] = self.progress.add_task("", total=1, left="")
             self._show(worker, description=in_words(recipe), total=epochs, completed=0, left="", visible=True)
 
-    def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         self.time.stepped(step / steps, worker=worker)
         if self.progress is not None and (self.workers > 1 or step % 5 == 0):  # several tell of it seldom enough
             self._show(worker, completed=step / steps * self.time.epochs(worker))
             self.progress.update(self.all_task, left=self._left())
 
-    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
         if self.time.epoch_ended(record, worker=worker):
             epoch, all_of_them = _duration(self.time.epoch or 0.0), _duration(self.time.seconds)
             together = f", {self.workers} at a time" * (self.workers > 1)
@@ -68,7 +69,7 @@ class Watching:
             shown = METRICS[scores["metric"]].shown(scores["overall"])
             self._show(worker, completed=record["epoch"] + 1, left=f"validation {shown}")
 
-    def run_ended(
+    def on_run_end(
         self,
         recipe: Recipe,
         folder: RunFolder,
@@ -86,16 +87,16 @@ class Watching:
         )
         self._one_more(recipe, f"validation {metric.shown(result['validation']['overall'])}{held_out}", worker)
 
-    def run_found(self, recipe: Recipe, folder: RunFolder) -> None:
+    def on_run_found(self, recipe: Recipe, folder: RunFolder) -> None:
         self.time.gone(recipe.label)
         self._one_more(recipe, "another process has made it")
 
-    def run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
+    def on_run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
         self.time.lost(worker)
         self._show(worker, visible=False)
         self._say(f"{in_words(recipe)}: its process {why}; the training is tried again, from its last checkpoint")
 
-    def waiting(self, busy: Sequence[BusyError]) -> None:
+    def on_wait(self, busy: Sequence[BusyError]) -> None:
         """Say once of every process that it is waited for."""
         who = {"another process" if error.pid is None else f"process {error.pid}": None for error in busy}
         if set(who) - self.waited_for:

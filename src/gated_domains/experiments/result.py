@@ -22,8 +22,8 @@ from gated_domains.evaluation.scoring import Scorer
 from gated_domains.evaluation.selection import SELECTION_RULES, SelectionRule
 from gated_domains.experiments.recipe import Recipe, mixes_vectors
 from gated_domains.methods import Method
-from gated_domains.training.outcome import Outcome
 from gated_domains.training.prediction import predict_rows
+from gated_domains.training.trainer import Outcome
 from gated_domains.training.training_data import TrainingData
 
 _FEW_SCORED = 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
@@ -17,17 +17,9 @@ from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Method
-from gated_domains.training.outcome import Outcome, Watcher
-from gated_domains.training.trainer import Trainer
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.trainer import Outcome, Trainer
 from gated_domains.training.training_data import TrainingData
-
-
-@runtime_checkable
-class RunWatcher(Watcher, Protocol):
-    """Who is told which run begins and ends, and how far it is."""
-
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None: ...
-    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,7 +38,7 @@ class RunJob:
     fabric: Fabric
     before: Sequence[RunFolder]
     choosing: Sequence[RunFolder]
-    watcher: RunWatcher | None
+    watcher: ProgressCallback | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -51,7 +51,7 @@ from gated_domains.experiments.result import (
     scores,
 )
 from gated_domains.experiments.run_folder import ENVIRONMENT, RunFolder
-from gated_domains.experiments.run_job import Made, Ready, RunJob, RunWatcher
+from gated_domains.experiments.run_job import Made, Ready, RunJob
 from gated_domains.experiments.run_notes import breaks_noted, process_notes
 from gated_domains.experiments.starts import Starts, body_of
 from gated_domains.layer.tasks import Task
@@ -59,11 +59,13 @@ from gated_domains.methods import Ensemble, Method, Numbers
 from gated_domains.methods.erm_ensemble import MembersSettings
 from gated_domains.methods.method import too_few_domains
 from gated_domains.settings import plain, to_yaml
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.metrics import MetricsWriter
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware, PeakMemory, threads_for
 from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.mixing import styles_among
-from gated_domains.training.outcome import Keeping, Outcome
-from gated_domains.training.trainer import Trainer
+from gated_domains.training.trainer import Outcome, Trainer
 from gated_domains.training.training_data import TrainingData
 
 _MEMBERS_APART = 1_000  # between the seeds of an ensemble's members, so that those of two ensembles never meet
@@ -78,7 +80,7 @@ class Runner:
         root: str | os.PathLike[str],
         *,
         hardware: Hardware | None = None,
-        watcher: RunWatcher | None = None,
+        watcher: ProgressCallback | None = None,
         checkpoint_seconds: float = 20.0,
     ) -> None:
         self.dataset, self.root = dataset, Path(root)
@@ -291,7 +293,7 @@ class Runner:
             with written_whole(folder.path / "recipe.yaml") as draft:
                 draft.write_text(to_yaml(recipe.seen_from(folder.path).plain()), encoding="utf-8")
             if job.watcher is not None and not only_joins(recipe):
-                job.watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
+                job.watcher.on_run_start(recipe, folder, epochs=recipe.training.epochs)
 
     def end(self, job: RunJob, made: Made, complaints: Sequence[str]) -> None:
         """Put what was made into the folder, and tell of it."""
@@ -301,7 +303,7 @@ class Runner:
     def _trained(self, job: RunJob) -> Made:
         with ExitStack() as held:
             ready = self.readied(job, held)
-            return self.measured(job, ready, ready.training.run())
+            return self.measured(job, ready, ready.training.fit())
 
     def readied(self, job: RunJob, held: ExitStack) -> Ready:
         """The training of a run before its first step; a head stands on cached features while they are ``held``."""
@@ -326,9 +328,11 @@ class Runner:
             seed=recipe.seed,
             rule=rule,
             scorer=scorer_for(recipe, job.split, job.dataset, TEST if rule.oracle else VALIDATION),
-            keeping=Keeping(folder=job.folder.path, seconds=self.checkpoint_seconds),
-            journal=job.folder,
-            watcher=job.watcher,
+            callbacks=[
+                MetricsWriter(job.folder),
+                *([] if job.watcher is None else [job.watcher]),
+                Checkpoint(job.folder.path, seconds=self.checkpoint_seconds),
+            ],
             compiled=self.hardware.compile,
         )
         return Ready(training=training, extracting=extracting)
@@ -336,7 +340,7 @@ class Runner:
     def measured(self, job: RunJob, ready: Ready, outcome: Outcome) -> Made:
         """What came of a training: predictions, scores and notes."""
         recipe, training = job.recipe, ready.training
-        method, material = training.method, training.material
+        method, material = training.method, training.data
         outcome = replace(outcome, seconds=outcome.seconds + ready.extracting)
         predicted, temperature = self._predicted(job, method, material)
         outcome = replace(outcome, validation=self._validation(job, predicted))
@@ -522,7 +526,7 @@ def _highest(peaks: Sequence[int | None]) -> int | None:
 
 def _tell_end(job: RunJob, found: dict[str, Any]) -> None:
     if job.watcher is not None and not only_joins(job.recipe):
-        job.watcher.run_ended(job.recipe, job.folder, found)
+        job.watcher.on_run_end(job.recipe, job.folder, found)
 
 
 def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:

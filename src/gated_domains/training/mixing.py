@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.finding import unmoved_buffers
 from gated_domains.backbones.mixstyle import StyleMixer, mix_styles, mixes_by_domain
-from gated_domains.data.batches import DomainBatch, Samples
+from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.groups import CLASS, Groups, groups_among
@@ -25,8 +25,13 @@ from gated_domains.layer.precision import at_least_float32, autocast_off
 from gated_domains.methods.method import Method, Objective, Terms
 from gated_domains.training.callbacks.ema import EMA
 from gated_domains.training.engine import as_computed
+from gated_domains.training.training_data import TrainingData
 
+TEACHER_DECAY = 0.995
+"""The decay of the teacher's average, where the training averages no weights itself."""
 _AT_ONCE = 512
+_RAMP = 0.3  # of all steps, over which the weight of consistency rises from 0
+_ROUNDING = 0.7  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
 
 
 class Mixing:
@@ -85,14 +90,7 @@ def styles_among(dataset: DomainDataset, train: Rows, group_by: tuple[str, ...])
 
 
 def start_mixing(
-    method: Method,
-    probability: float,
-    *,
-    dataset: DomainDataset,
-    samples: Samples,
-    train: Rows,
-    group_by: tuple[str, ...],
-    fabric: Fabric,
+    method: Method, probability: float, *, data: TrainingData, group_by: tuple[str, ...], fabric: Fabric
 ) -> Mixing:
     """Put a mixer on the method's backbone, where it stays until it is removed.
 
@@ -106,23 +104,20 @@ def start_mixing(
         )
     if not mixes_by_domain(backbone):
         return Mixing(mix_styles(backbone, probability), None)
-    groups, styles = groups_among(dataset, train, group_by), styles_among(dataset, train, group_by)
+    groups, styles = groups_among(data.dataset, data.train, group_by), styles_among(data.dataset, data.train, group_by)
     if groups is None or styles is None:
         return Mixing(mix_styles(backbone, probability), None)
     style_of_group = torch.zeros(len(groups), dtype=torch.int64)
-    style_of_group[torch.from_numpy(groups.index[train])] = torch.from_numpy(styles.index[train])
-    index = torch.from_numpy(styles.index).to(samples.device)
+    style_of_group[torch.from_numpy(groups.index[data.train])] = torch.from_numpy(styles.index[data.train])
+    index = torch.from_numpy(styles.index).to(data.samples.device)
 
     def rows() -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in samples.batches(InOrder(train, _AT_ONCE), groups=index):
+        for batch in data.samples.batches(InOrder(data.train, _AT_ONCE), groups=index):
             assert batch.domains is not None
             yield as_computed(batch.inputs, fabric), batch.domains
 
     mixer = mix_styles(backbone, probability, domains=len(styles), training_rows=rows)
-    return Mixing(mixer, style_of_group.to(samples.device))
-
-
-_ROUNDING = 0.7  # of the largest amplitude times the machine's precision: smaller ones are rounding errors
+    return Mixing(mixer, style_of_group.to(data.samples.device))
 
 
 def mix_amplitudes(
@@ -133,6 +128,9 @@ def mix_amplitudes(
     black: float | None = None,
 ) -> Float[Tensor, "batch channels height width"]:
     """``A' = (1 - l) |F(x_i)| + l |F(x_k)|`` with the phase of ``F(x_i)``, per channel over the image.
+
+    Amplitudes carry style (colours, contrast, texture), phases carry shapes. Mixing amplitudes gives styles between
+    those of the sources, which no source shows. It is done at the input, so gates see the mixed style too.
 
     Parameters
     ----------
@@ -151,6 +149,10 @@ def mix_amplitudes(
     A coefficient that is 0 up to rounding error has no phase and becomes 0. The mean of an image is mixed by itself, as
     beside it smaller coefficients would be lost in rounding. Spectra are computed in float32 at least. The result is
     not clamped.
+
+    References
+    ----------
+    Q. Xu, R. Zhang, Y. Zhang, Y. Wang and Q. Tian (2021), "A Fourier-based framework for domain generalization" (FACT).
     """
     with autocast_off(images):
         values = at_least_float32(images)
@@ -198,17 +200,11 @@ class FourierMix:
         return mix_amplitudes(images, partners, shares * (draws < self.probability), black=self.black)
 
 
-TEACHER_DECAY = 0.995
-
-
-"""Of the teacher, where the training averages no weights itself."""
-
-
-_RAMP = 0.3  # of all steps, over which the weight rises from 0
-
-
 class Consistency:
     """Puts both views into a batch, with the teacher's predictions as soft targets.
+
+    The teacher is the moving average of the weights; the views are an image as it is and in a mixed style, and the
+    prediction for one is the target for the other.
 
     Parameters
     ----------
@@ -220,6 +216,11 @@ class Consistency:
         The weight of the loss once the ramp is over.
     fabric
         What runs the training.
+
+    References
+    ----------
+    Q. Xu et al. (2021), "A Fourier-based framework for domain generalization" (FACT); A. Tarvainen and H. Valpola
+    (2017), "Mean teachers are better role models".
     """
 
     def __init__(self, method: Method, teacher: EMA, *, weight: float, fabric: Fabric) -> None:

@@ -11,12 +11,13 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.executors.executor import LOOK_AGAIN, RETRIES, Elsewhere, GridWatcher
+from gated_domains.experiments.executors.executor import LOOK_AGAIN, RETRIES, Elsewhere
 from gated_domains.experiments.executors.plan import Plan, Work
 from gated_domains.experiments.executors.serving import Ready, Warned, serve
 from gated_domains.experiments.executors.telling import Busy, Ended, Failed, Refused, settle
 from gated_domains.experiments.executors.workshop import Loading, Workshop
 from gated_domains.experiments.runner import Runner
+from gated_domains.training.callbacks.progress import ProgressCallback
 
 
 class Workers(Elsewhere):
@@ -65,7 +66,7 @@ class Workers(Elsewhere):
             if worker.take(work):
                 plan.begin(work)
 
-    def _hear(self, plan: Plan, watcher: GridWatcher | None) -> None:
+    def _hear(self, plan: Plan, watcher: ProgressCallback | None) -> None:
         """Wait until a worker says something, or dies, or it is time to look again at what others do."""
         ears: dict[Any, _Worker] = {}
         for worker in self._team:
@@ -77,7 +78,7 @@ class Workers(Elsewhere):
             if not worker.process.is_alive():
                 self._replace(worker, plan, watcher)
 
-    def _take(self, message: Any, worker: _Worker, plan: Plan, watcher: GridWatcher | None) -> None:
+    def _take(self, message: Any, worker: _Worker, plan: Plan, watcher: ProgressCallback | None) -> None:
         if isinstance(message, Ready):
             worker.came_up, self._stillborn = True, 0
         elif isinstance(message, Warned):
@@ -90,7 +91,7 @@ class Workers(Elsewhere):
         elif watcher is not None:
             message.tell(watcher, worker.number)
 
-    def _replace(self, worker: _Worker, plan: Plan, watcher: GridWatcher | None) -> None:
+    def _replace(self, worker: _Worker, plan: Plan, watcher: ProgressCallback | None) -> None:
         """Let go of a worker that died: another is started where there is work. What it was at may be tried again."""
         self._team.remove(worker)
         why = worker.end()
@@ -104,7 +105,7 @@ class Workers(Elsewhere):
         if worker.work is not None:
             plan.lose(worker.work, why, retries=self.retries)
             if watcher is not None:
-                watcher.run_lost(worker.work.recipe, why, worker=worker.number)
+                watcher.on_run_lost(worker.work.recipe, why, worker=worker.number)
 
 
 class _Worker:

@@ -15,11 +15,12 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, first_line
 from gated_domains.data.files import written_whole
-from gated_domains.experiments.executors.executor import LOOK_AGAIN, RETRIES, Elsewhere, GridWatcher
+from gated_domains.experiments.executors.executor import LOOK_AGAIN, RETRIES, Elsewhere
 from gated_domains.experiments.executors.plan import Plan, Work
 from gated_domains.experiments.executors.telling import Outcome, Refused, attempt, settle
 from gated_domains.experiments.executors.workshop import Loading, Workshop, use_threads
 from gated_domains.experiments.runner import Runner
+from gated_domains.training.callbacks.progress import ProgressCallback
 
 
 class RayCluster(Elsewhere):
@@ -94,7 +95,7 @@ class RayCluster(Elsewhere):
             self.ray.cancel(task, force=True)
         self._sent.clear()
 
-    def _hear(self, plan: Plan, watcher: GridWatcher | None) -> None:
+    def _hear(self, plan: Plan, watcher: ProgressCallback | None) -> None:
         """Wait until some are through, or it is time to look again at what others do."""
         if not self._sent:
             time.sleep(LOOK_AGAIN)
@@ -110,7 +111,7 @@ class RayCluster(Elsewhere):
                 why = f"was lost ({first_line(error).partition('. ')[0]})"
                 plan.lose(work, why, retries=self.retries)
                 if watcher is not None:
-                    watcher.run_lost(work.recipe, why)
+                    watcher.on_run_lost(work.recipe, why)
             else:
                 settle(outcome, work, plan, watcher)
 

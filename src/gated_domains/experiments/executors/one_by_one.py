@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from gated_domains.experiments.executors.executor import LOOK_AGAIN, Executor, GridWatcher
+from gated_domains.experiments.executors.executor import LOOK_AGAIN, Executor
 from gated_domains.experiments.executors.plan import Plan, Work
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.utils.locks import BusyError
 
 
@@ -22,7 +23,7 @@ class OneByOne(Executor):
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
 
-    def run(self, recipes: Sequence[Recipe], *, watcher: GridWatcher | None = None) -> list[RunFolder]:
+    def run(self, recipes: Sequence[Recipe], *, watcher: ProgressCallback | None = None) -> list[RunFolder]:
         plan = Plan(self.runner, recipes)
         there = {work.name for work in plan.works.values() if self._done(work)}
         before, self.runner.watcher = self.runner.watcher, watcher or self.runner.watcher
@@ -32,14 +33,14 @@ class OneByOne(Executor):
             while plan.left:
                 if plan.waits:
                     if watcher is not None:
-                        watcher.waiting(list(plan.busy.values()))
+                        watcher.on_wait(list(plan.busy.values()))
                     time.sleep(LOOK_AGAIN)
                     plan.look_again()
                 work = plan.ready[0]
                 found = work.name not in there and self._done(work)
                 self._make(work, plan)
                 if found and work.trains and watcher is not None and work.name in plan.done:
-                    watcher.run_found(work.recipe, plan.done[work.name])
+                    watcher.on_run_found(work.recipe, plan.done[work.name])
         finally:
             self.runner.watcher = before
         return plan.folders()

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.executors.executor import GridWatcher
 from gated_domains.experiments.executors.plan import Plan, Work
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.utils.locks import BusyError
 
 _TOLD_EVERY = 0.25  # seconds
@@ -29,8 +29,8 @@ class Began:
     folder: RunFolder
     epochs: int
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.run_began(self.recipe, self.folder, epochs=self.epochs, worker=worker)
+    def tell(self, watcher: ProgressCallback, worker: int) -> None:
+        watcher.on_run_start(self.recipe, self.folder, epochs=self.epochs, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Stepped:
     step: int
     steps: int
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.stepped(self.step, self.steps, worker=worker)
+    def tell(self, watcher: ProgressCallback, worker: int) -> None:
+        watcher.on_step(self.step, self.steps, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class EpochEnded:
 
     record: dict[str, Any]
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.epoch_ended(self.record, worker=worker)
+    def tell(self, watcher: ProgressCallback, worker: int) -> None:
+        watcher.on_epoch(self.record, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Trained:
     result: dict[str, Any]
     seconds: float
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.run_ended(self.recipe, self.folder, self.result, worker=worker, seconds=self.seconds)
+    def tell(self, watcher: ProgressCallback, worker: int) -> None:
+        watcher.on_run_end(self.recipe, self.folder, self.result, worker=worker, seconds=self.seconds)
 
 
 # What comes of it.
@@ -107,28 +107,36 @@ class FaultError(RuntimeError):
     """What went wrong in another process, and is no fault of its input."""
 
 
-class Relay:
-    """A run watcher that passes on what it is told, steps a few times a second, and keeps what was trained."""
+class Relay(ProgressCallback):
+    """Passes progress on to another process, steps a few times a second, and keeps what was trained."""
 
     def __init__(self, send: Callable[[Event], None]) -> None:
         self.send = send
         self.trained: list[Trained] = []
         self._began = self._stepped = 0.0
 
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None:
+    def on_run_start(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
         self._began, self._stepped = time.monotonic(), 0.0
         self.send(Began(recipe, folder, epochs))
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         now = time.monotonic()
         if now - self._stepped >= _TOLD_EVERY:
             self._stepped = now
             self.send(Stepped(step, steps))
 
-    def epoch_ended(self, record: dict[str, Any]) -> None:
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
         self.send(EpochEnded(record))
 
-    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None:
+    def on_run_end(
+        self,
+        recipe: Recipe,
+        folder: RunFolder,
+        result: dict[str, Any],
+        *,
+        worker: int = 0,
+        seconds: float | None = None,
+    ) -> None:
         self.trained.append(Trained(recipe, folder, result, time.monotonic() - self._began))
 
 
@@ -147,7 +155,7 @@ def attempt(make: Callable[[], Runner], work: Work, send: Callable[[Event], None
         return Failed(traceback.format_exc())
 
 
-def settle(outcome: Outcome, work: Work, plan: Plan, watcher: GridWatcher | None, *, worker: int = 0) -> None:
+def settle(outcome: Outcome, work: Work, plan: Plan, watcher: ProgressCallback | None, *, worker: int = 0) -> None:
     """Enter what came of a run into the plan, and tell of it; what could not be made is raised."""
     if work.name not in plan.under_way:  # left from an earlier plan, and nothing to this one
         return
@@ -163,4 +171,4 @@ def settle(outcome: Outcome, work: Work, plan: Plan, watcher: GridWatcher | None
             for trained in outcome.trained:
                 trained.tell(watcher, worker)
             if work.trains and not outcome.trained:
-                watcher.run_found(work.recipe, outcome.folder)
+                watcher.on_run_found(work.recipe, outcome.folder)

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 from gated_domains.data.errors import DataError, did_you_mean, first_line, listing
-from gated_domains.experiments.executors.executor import GridWatcher
 from gated_domains.experiments.recipe import Recipe
 from gated_domains.experiments.run_folder import RunFolder
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.tracking.to_mlflow import MlflowTracker, import_mlflow
 from gated_domains.experiments.tracking.to_tensorboard import TensorBoardTracker
-from gated_domains.experiments.tracking.watching import TrackedWatcher
+from gated_domains.experiments.tracking.watching import TrackingCallback
+from gated_domains.training.callbacks.progress import ProgressCallback
 
 
 @runtime_checkable
@@ -118,13 +118,13 @@ class Tracking:
 
 @contextmanager
 def tracked(
-    tracking: Tracking | None, runner: Runner, recipes: Sequence[Recipe], watcher: GridWatcher
-) -> Iterator[GridWatcher]:
+    tracking: Tracking | None, runner: Runner, recipes: Sequence[Recipe], watcher: ProgressCallback
+) -> Iterator[ProgressCallback]:
     """While runs are made: a watcher through which they are tracked; at the end, also those that were found done."""
     if not tracking:
         yield watcher
         return
-    yield TrackedWatcher(tracking, watcher)
+    yield TrackingCallback(tracking, watcher)
     tracking.catch_up(_with_needed(runner, recipes))
 
 

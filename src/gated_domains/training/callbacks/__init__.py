@@ -1,1 +1,1 @@
-"""What happens around the training loop: each callback is one habit of a training."""
+"""What a training does beside its loop: every callback is one behaviour of it, switched on by passing it."""

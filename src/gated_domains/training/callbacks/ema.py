@@ -1,10 +1,10 @@
-"""EMA: the moving average of a model's weights, which often does better than where the last step left them."""
+"""EMA: the moving average of a model's weights, and batch norm statistics for averaged weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,21 +12,45 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gated_domains.backbones.finding import evaluating
 from gated_domains.data.errors import listing
+from gated_domains.data.sampling import InOrder, Shared
 from gated_domains.layer.precision import at_least_float32
 from gated_domains.methods.method import Looks, Method
+from gated_domains.training.callbacks.base import Callback
+from gated_domains.training.engine import as_computed, from_all, from_first
+from gated_domains.training.training_data import look_rows
+
+if TYPE_CHECKING:
+    from gated_domains.training.trainer import Trainer
 
 
-class EMA:
-    """Averages of the trained parameters: ``average <- d average + (1 - d) parameter``, one update a step.
+class EMA(Callback):
+    """The moving average of the trained parameters: ``average <- d average + (1 - d) parameter``, one update a step.
 
-    Over the first steps d = min(decay, (1 + t) / (10 + t)), so that the random start is soon forgotten. Buffers and
-    frozen parameters are the module's own: sigma and kappa are choices, running statistics are recomputed in training.
+    Over the first steps ``d = min(decay, (1 + t) / (10 + t))``, so that the random start is soon forgotten. Buffers and
+    frozen parameters are the module's own: sigma and kappa are choices, and running statistics of batch norms are
+    recomputed for the averaged weights.
+
+    Parameters
+    ----------
+    module
+        The model whose parameters are averaged.
+    decay
+        d; 0.999 averages over about 1,000 steps.
+    evaluate
+        Whether the averages are what is validated and kept. The teacher of `Consistency` is an average that is not.
+
+    Examples
+    --------
+    >>> ema = EMA(model, decay=0.999)
+    >>> ema.update(model)                 # after every optimizer step
+    >>> with ema.swapped(model):
+    ...     evaluate(model)
     """
 
-    def __init__(self, module: nn.Module, decay: float = 0.999) -> None:
+    def __init__(self, module: nn.Module, decay: float = 0.999, *, evaluate: bool = True) -> None:
         if not 0 < decay < 1:
             raise ValueError(f"decay must lie between 0 and 1, got {decay}; 0.999 averages over about 1,000 steps")
-        self.decay = decay
+        self.decay, self.evaluate = decay, evaluate
         self.count = 0
         # In half precision a small step towards the parameter would round to none.
         self.averages = {name: at_least_float32(p.detach()).clone() for name, p in trained_parameters(module).items()}
@@ -65,12 +89,30 @@ class EMA:
             if not torch.equal(old, p):
                 average.copy_(p.detach())
 
-    def state(self) -> dict[str, Any]:
-        """What ``load_state`` needs to go on exactly; the tensors are not copied."""
+    def on_step_end(self, trainer: Trainer) -> None:
+        self.update(trainer.method)
+
+    def refitting(self, trainer: Trainer) -> AbstractContextManager[None]:
+        return self.restarting(trainer.method)
+
+    def evaluation_weights(self, trainer: Trainer) -> AbstractContextManager[None]:
+        return self.swapped(trainer.method) if self.evaluate else nullcontext()
+
+    @contextmanager
+    def evaluation_statistics(self, trainer: Trainer) -> Iterator[None]:
+        """Running statistics of batch norms are those of the trained weights; inside, those of the averages."""
+        if not self.evaluate or not moving_norms(trainer.method):
+            yield
+            return
+        with unmoved_norms(trainer.method):
+            renew_statistics(trainer)
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averages, not copied, and how many updates they have seen."""
         return {"count": self.count, "averages": dict(self.averages)}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state``."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         averages: Mapping[str, Tensor] = state["averages"]
         _same_parameters(averages, self.averages)
         for name, average in self.averages.items():
@@ -88,7 +130,7 @@ class EMA:
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """What an optimiser moves, by name."""
+    """What an optimizer moves, by name."""
     return {name: p for name, p in module.named_parameters() if p.requires_grad and p.is_floating_point()}
 
 
@@ -152,3 +194,31 @@ def unmoved_norms(model: nn.Module) -> Iterator[None]:
     finally:
         for buffer, old in zip(buffers, before, strict=True):
             buffer.copy_(old)
+
+
+def renew_statistics(trainer: Trainer) -> None:
+    """Recompute the running statistics of batch norms, then what gates take from the data, for the current weights."""
+    method, fabric = trainer.method, trainer.fabric
+    renew_norms(method, lambda: training_inputs(trainer), around=fabric.autocast)
+    for norm in moving_norms(method):
+        for statistics in (norm.running_mean, norm.running_var):
+            cast(Tensor, statistics).copy_(from_all(fabric, cast(Tensor, statistics)).mean(0))
+    from_first(fabric, method.buffers())
+    method.renew(trainer.looks, epoch=trainer.epoch, optimizer=None)
+
+
+def training_inputs(trainer: Trainer) -> Iterator[Tensor]:
+    """Random training inputs for the statistics of batch norms, augmented and Fourier-mixed as in training.
+
+    Batches have the size of training, as moments by basis are shrunk towards those of their batch, and are shared by
+    all processes. Sampling by domain and MixStyle are not repeated. The random state of the training does not advance.
+    """
+    settings, rank, world = trainer.settings, trainer.fabric.global_rank, trainer.fabric.world_size
+    rows = look_rows(trainer.data, trainer.seed, large=trainer.large)
+    size = min(len(rows), max(2 * world, -(-settings.batch_size // settings.accumulate)))  # one row has no variance
+    batches = InOrder(rows[: len(rows) // size * size], size)
+    generator = torch.Generator(trainer.device).manual_seed(trainer.seed + rank)
+    for inputs in trainer.data.samples.input_batches(Shared(batches, rank, world)):
+        plain = trainer.update.augment(as_computed(inputs, trainer.fabric), generator)
+        mixed = plain if trainer.update.fourier is None else trainer.update.fourier.mix(plain, generator)
+        yield mixed if trainer.update.consistency is None else torch.cat([plain, mixed])

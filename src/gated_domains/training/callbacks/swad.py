@@ -1,18 +1,25 @@
-"""The valley of a validation loss: from where it has arrived to where it rises again."""
+"""SWAD: the mean of the weights over every step of the flat valley that the validation loss goes through."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gated_domains.backbones.finding import evaluating, unmoved_buffers
+from gated_domains.evaluation.selection import Evidence, validation_loss
 from gated_domains.layer.precision import at_least_float32
-from gated_domains.training.callbacks.ema import trained_parameters
+from gated_domains.training.callbacks.base import Callback
+from gated_domains.training.callbacks.ema import renew_statistics, trained_parameters
+
+if TYPE_CHECKING:
+    from gated_domains.training.trainer import Trainer
 
 
 @dataclass
@@ -96,15 +103,34 @@ class MeanWeights:
         torch._foreach_lerp_(values, [new.to(value) for new, value in zip(towards, values, strict=True)], share)
 
 
-class SWAD:
+class SWAD(Callback):
     """Means of the trained parameters by segment, and of them the mean over the valley of the validation loss.
 
     A segment is some steps between two evaluations of the validation loss, several an epoch. Buffers and frozen
     parameters are the module's own. What is kept are the means of a few segments until the valley has begun, then two:
     of the segments in it, and of the last ones above its rim, which may yet turn out to be in it.
+
+    Parameters
+    ----------
+    segments
+        Segments an epoch.
+    stops_early
+        Whether a training ends once the valley has been left for good.
+
+    References
+    ----------
+    Cha et al. (2021), "SWAD: Domain Generalization by Seeking Flat Minima".
+
+    Examples
+    --------
+    >>> swad = SWAD()
+    >>> swad.update(model)                  # after every step
+    >>> swad.segment_ended(loss)            # after every segment, until swad.over
+    >>> swad.apply(model)                   # then recompute statistics of batch norms: renew_norms
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, segments: int = 4, stops_early: bool = True) -> None:
+        self.segments, self.stops_early = segments, stops_early
         self.valley = Valley()
         self.segment = MeanWeights()
         self.ends: list[int] = []
@@ -177,8 +203,43 @@ class SWAD:
                     if name in mean.values:
                         mean.values[name].copy_(parameter.detach())
 
-    def state(self) -> dict[str, Any]:
-        """What ``load_state`` needs to go on exactly; the tensors are not copied."""
+    def refitting(self, trainer: Trainer) -> AbstractContextManager[None]:
+        return self.restarting(trainer.method)
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        """Count the weights in, and at the end of a segment evaluate the validation loss."""
+        self.update(trainer.method)
+        if not self.over and self._ends_segment(trainer.batch, len(trainer.sampler)):
+            # An evaluation must not change the training.
+            with unmoved_buffers(trainer.method), trainer.evaluation_mode():
+                self._see(trainer, trainer.predict_validation())
+
+    def on_validation_end(self, trainer: Trainer, evidence: Evidence, score: float) -> None:
+        """The last segment of an epoch ends with the epoch."""
+        self._see(trainer, evidence.output)
+
+    def on_epoch_end(self, trainer: Trainer, record: dict[str, Any]) -> None:
+        """Stop the training when nothing more would be averaged."""
+        trainer.should_stop = trainer.should_stop or (self.over and self.stops_early)
+
+    def on_fit_end(self, trainer: Trainer) -> None:
+        """Give the method the average, and statistics that belong to it."""
+        self.apply(trainer.method)
+        with evaluating(trainer.method):
+            # Twice: gates of the raw input decide what norms see, and norms what gates of early blocks see.
+            trainer.method.renew(trainer.looks, epoch=trainer.epoch, optimizer=None)
+            renew_statistics(trainer)
+
+    def _ends_segment(self, batch: int, steps: int) -> bool:
+        """Whether a segment ends after this batch of an epoch, other than the last one."""
+        return batch in {steps * number // self.segments for number in range(1, self.segments)}
+
+    def _see(self, trainer: Trainer, output: NDArray[Any]) -> None:
+        targets = trainer.data.dataset.targets[trainer.data.validation]
+        self.segment_ended(trainer.fabric.broadcast(validation_loss(output, targets)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Losses and means; the tensors are not copied."""
         means = [self.segment, self.inside, self.above, *self.waiting]
         return {
             "losses": list(self.valley.losses),
@@ -186,11 +247,10 @@ class SWAD:
             "means": [[mean.count, mean.values] for mean in means],
         }
 
-    def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Go on from a ``state``, on this device."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.valley, self.ends = Valley(losses=list(state["losses"])), list(state["ends"])
         means = (
-            MeanWeights(count, {name: value.to(device, copy=True) for name, value in values.items()})
+            MeanWeights(count, {name: value.clone() for name, value in values.items()})
             for count, values in state["means"]
         )
         self.segment, self.inside, self.above, *self.waiting = means
