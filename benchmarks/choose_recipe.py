@@ -183,8 +183,8 @@ class RunList(ProgressBar):
             if (folder := runner.folder(recipe)).done:
                 self.record(folder, folder.result().to_json())
 
-    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **more: Any) -> None:
-        super().run_ended(recipe, folder, result, **more)
+    def on_run_end(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **more: Any) -> None:
+        super().on_run_end(recipe, folder, result, **more)
         self.record(folder, result)
 
 
@@ -240,7 +240,7 @@ def run(chosen: argparse.Namespace) -> None:
         left, done = plan.missing(runner.root)
         with RunList(path, rows, wanted, left, done=done, workers=executor.workers) as watching:
             watching.record_done(runner, recipes)
-            executor.run(plan, watcher=watching)
+            executor.run(plan, callback=watching)
             watching.record_done(runner, recipes)  # what another process made meanwhile
     for row in watching.wanted.values():
         print(f"not finished: {row['method']}, {row['target']} held out, seed {row['seed']}")

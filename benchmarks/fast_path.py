@@ -34,9 +34,8 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.experiments.recipe_parsing import parse_methods
 from gated_domains.methods import Classes, Method, Problem
 from gated_domains.methods.method import total
-from gated_domains.training.compiling import compiled_objective
-from gated_domains.training.graphs import GraphedStep
-from gated_domains.training.optimisers import make_optimizer
+from gated_domains.training.engine import compiled_objective
+from gated_domains.training.optimizers import GraphedStep, make_optimizer
 from gated_domains.training.settings import TrainingSettings
 from layer import RESULTS, machine
 

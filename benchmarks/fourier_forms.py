@@ -17,10 +17,10 @@ import choose_recipe
 import torch
 from torch import Tensor
 
-from gated_domains.training import fourier
-from gated_domains.training.loop import Training
+from gated_domains.training import mixing
+from gated_domains.training.callbacks import ema
 
-_MIX = fourier.FourierMix.mix
+_MIX = mixing.FourierMix.mix
 FORMS = {
     "unit": "pixels in [0, 1], every channel, averaged weights take norm statistics from mixed images",
     "signed": "pixels in [-1, 1], clamped at 1.5",
@@ -29,12 +29,12 @@ FORMS = {
 }
 
 
-def signed(self: fourier.FourierMix, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def signed(self: mixing.FourierMix, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
     self.black = 0.0
     return _MIX(self, images, generator).clamp(-1.5, 1.5)
 
 
-def luminance(self: fourier.FourierMix, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def luminance(self: mixing.FourierMix, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
     weights = torch.tensor([0.299, 0.587, 0.114], device=images.device).reshape(1, 3, 1, 1)
     grey = (images * weights).sum(1, keepdim=True)
     return images + _MIX(self, grey, generator) - grey
@@ -47,9 +47,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run folders and the run list")
     chosen = parser.parse_args()
     if chosen.form == "plain-norms":
-        Training._training_inputs = Training._looks  # type: ignore[method-assign]
+        ema.training_inputs = lambda trainer: trainer.looks()
     elif chosen.form != "unit":
-        fourier.FourierMix.mix = {"signed": signed, "luminance": luminance}[chosen.form]  # type: ignore[method-assign]
+        mixing.FourierMix.mix = {"signed": signed, "luminance": luminance}[chosen.form]  # type: ignore[method-assign]
     settings: dict[str, Any] = {"set": "digits5", "data": None, "data_dir": chosen.data_dir, "lists": chosen.out}
     settings |= {"methods": [choose_recipe.MIX], "seeds": [0, 1], "machine": chosen.form, "compile": False}
     choose_recipe.run(argparse.Namespace(**settings, workers=None, out=chosen.out))

@@ -83,7 +83,7 @@ class Runs:
         with choose_executor(self.runner, len(grid.recipes), workers=self.workers) as executor:
             left, there = grid.plan.missing(self.runner.root)
             with ProgressBar(left, done=there, workers=executor.workers) as watching:
-                folders = executor.run(grid.plan, watcher=watching)
+                folders = executor.run(grid.plan, callback=watching)
         # As ``plan_grid`` lists them: a seed, a hold-out, a method.
         keys = [(split.key, method, seed) for seed in range(seeds) for split in grid.splits for method in methods]
         self.made |= dict(zip(keys, zip(grid.recipes, folders, strict=True), strict=True))

@@ -5,7 +5,7 @@
     python benchmarks/methods.py --body resnet50 --side 224 --batch 64 --steps 40 --only GDU,"GDU (paper)"
     python benchmarks/methods.py --only "GDU with gated norms","GDU with statistics of the batch" --compile
 
-A row is a short training by `training.loop` itself on made images of four domains; the time of a step is that between
+A row is a short training by `Trainer` itself on made images of four domains; the time of a step is that between
 two steps, once the first have been taken: reading the batch, the objective, backward, the optimiser and whatever a
 switch adds. Rounds visit every row in turn, ERM before each, to which the ratio is taken; medians are shown. On a
 CPU the small network with batches of 128 images on one thread, in processor time, the median of the steps; on a GPU the
@@ -41,10 +41,11 @@ from gated_domains.experiments.recipe_parsing import choose_method
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Classes, Ensemble, Method, Problem
 from gated_domains.settings import plain
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware, threads_for
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
 from layer import RESULTS, machine
 
 CLASSES, DOMAINS = 10, 4
@@ -116,14 +117,14 @@ class Row:
     ratios: list[float]
 
 
-class Clock:
-    """A watcher of a training: the time of a step, from the first that counts to the last."""
+class Clock(ProgressCallback):
+    """The time of a step, from the first that counts to the last."""
 
     def __init__(self, device: torch.device, *, first: int) -> None:
         self.device, self.first = device, first
         self.times: list[float] = []
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         if self.device.type == "cpu" and step >= self.first:
             # On one thread the same as the time that goes by, but that others on the machine do not lengthen it.
             self.times.append(time.process_time())
@@ -137,9 +138,6 @@ class Clock:
         if self.device.type == "cpu":
             return 1e3 * statistics.median(np.diff(self.times))
         return 1e3 * (self.times[1] - self.times[0]) / (self.last - self.first)
-
-    def epoch_ended(self, record: dict[str, Any]) -> None:
-        pass
 
 
 class Bench:
@@ -157,10 +155,10 @@ class Bench:
         self.train, self.validation = np.arange(rows), np.arange(rows, len(labels))
 
     @cached_property
-    def material(self) -> Material:
+    def material(self) -> TrainingData:
         encoding = fit_encoding(self.dataset, self.train)
         samples = place(self.dataset, encoding, device=self.fabric.device)
-        return Material(dataset=self.dataset, samples=samples, train=self.train, validation=self.validation)
+        return TrainingData(dataset=self.dataset, samples=samples, train=self.train, validation=self.validation)
 
     def build(self, case: Case) -> Method:
         torch.manual_seed(0)
@@ -185,7 +183,7 @@ class Bench:
         with warnings.catch_warnings(), size.threads():
             warnings.simplefilter("ignore", GateWarning)  # after a few steps gates have nothing to say yet
             method, shared = self.build(case), {"fabric": self.fabric, "seed": 0, "rule": rule}
-            Training(method, self.material, settings, watcher=clock, compiled=self.compiled, **shared).run()
+            Trainer(method, self.material, settings, callbacks=[clock], compiled=self.compiled, **shared).fit()
         return clock.milliseconds
 
 

@@ -43,7 +43,7 @@ def worst_groups(correlation: float, seed: int, methods: str, out: Path) -> dict
             score_by=GROUPS,
             seed=seed,
         )
-        found[method.label] = 100 * min(runner.run(recipe).result().to_json()["test"]["by_group"].values())
+        found[method.label] = 100 * min((runner.run(recipe).result().by_group or {}).values())
     return found
 
 

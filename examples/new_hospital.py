@@ -79,7 +79,7 @@ def main() -> None:
     console.print(f"[bold]1. Trained on {len(heart.domain_names) - 1} hospitals, without {chosen.new}[/]")
     run = trained_without(chosen.new, heart, chosen.file)
     sources = run.result().validation_overall
-    console.print(f"   {100 * (sources or 0):.1f} % right on patients of these hospitals that were kept aside\n")
+    console.print(f"   {100 * sources:.1f} % right on patients of these hospitals that were kept aside\n")
 
     console.print("[bold]2. What the doctor says of the model[/]")
     model = open_gated(run.path)

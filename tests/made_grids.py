@@ -33,27 +33,27 @@ class Told:
     def __init__(self) -> None:
         self.heard: list[tuple[str, Any]] = []
 
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
+    def on_run_start(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
         self.note("began", folder.name)
 
-    def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         self.note("stepped", step)
 
-    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
         self.note("epoch", record["epoch"])
 
-    def run_ended(
+    def on_run_end(
         self, recipe: Recipe, folder: RunFolder, result: Any, *, worker: int = 0, seconds: float | None = None
     ) -> None:
         self.note("ended", folder.name)
 
-    def run_found(self, recipe: Recipe, folder: RunFolder) -> None:
+    def on_run_found(self, recipe: Recipe, folder: RunFolder) -> None:
         self.note("found", folder.name)
 
-    def run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
+    def on_run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
         self.note("lost", why)
 
-    def waiting(self, busy: Sequence[BusyError]) -> None:
+    def on_wait(self, busy: Sequence[BusyError]) -> None:
         self.note("waiting", busy[0].pid)
 
     def note(self, what: str, about: Any) -> None:
@@ -116,7 +116,7 @@ def executor(name: str, folder: Path) -> Executor:
 
 def main(folder: Path, name: str) -> None:
     with executor(name, folder) as made:
-        made.run(grid(), watcher=Aloud())
+        made.run(grid(), callback=Aloud())
     print("all done", flush=True)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from gated_domains.training.fine_tuning import on_cached_features
-from gated_domains.training.loop import Training
+from gated_domains.training.feature_cache import on_cached_features
+from gated_domains.training.trainer import Trainer
 from small_trainings import build, material, training, vectors
 
 #: Heads that are trained on features: the name of a method, and its settings.
@@ -29,7 +29,7 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
 @contextmanager
 def heads(
     head: str, each: Iterable[Mapping[str, Any]], *, rows: int = 240, device: str = "cpu"
-) -> Iterator[list[Training]]:
+) -> Iterator[list[Trainer]]:
     """A training for each: ``settings`` are of its method, ``seed`` of head and batches, ``body`` of the features."""
     name, usual = HEADS[head]
     data = material(vectors(rows), train=2 * rows // 3, validation=rows // 4, device=device)

@@ -21,6 +21,7 @@ from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
 from gated_domains.training.settings import TrainingSettings
 
@@ -104,7 +105,7 @@ def runner(dataset: DomainDataset, root: Path, **others: Any) -> Runner:
     return Runner(dataset, root, hardware=CPU, **others)
 
 
-class Watcher:
+class Watcher(ProgressCallback):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
@@ -112,23 +113,20 @@ class Watcher:
         self.ended: list[str] = []
         self.steps = 0
 
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None:
+    def on_run_start(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
         self.began.append(recipe)
 
-    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None:
+    def on_run_end(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any], **how: Any) -> None:
         self.ended.append(folder.name)
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         self.steps += 1
-
-    def epoch_ended(self, record: dict[str, Any]) -> None:
-        pass
 
 
 class NothingIsTrained(Watcher):
     """For what must be there already."""
 
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None:
+    def on_run_start(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
         raise AssertionError(f"{recipe.method.label} is trained, and should be there")
 
 
@@ -139,8 +137,8 @@ class Interrupt(Watcher):
         super().__init__()
         self.after = after
 
-    def stepped(self, step: int, steps: int) -> None:
-        super().stepped(step, steps)
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
+        super().on_step(step, steps)
         if self.steps == self.after:
             raise KeyboardInterrupt
 

@@ -26,8 +26,8 @@ class CutOff(Told):
         super().__init__()
         self.inner = Interrupt(8)
 
-    def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
-        self.inner.stepped(step, steps)
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
+        self.inner.on_step(step, steps)
 
 
 def cut_off(recipe: Any, root: Path, tracker: str) -> None:
@@ -36,6 +36,6 @@ def cut_off(recipe: Any, root: Path, tracker: str) -> None:
     with (
         Tracking([tracker], root) as tracking,
         pytest.raises(KeyboardInterrupt),
-        tracked(tracking, made, [recipe], CutOff()) as made.watcher,
+        tracked(tracking, made, [recipe], CutOff()) as made.callback,
     ):
         made.run(recipe)

@@ -13,19 +13,20 @@ import yaml
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from gated_domains.backbones.backbone import Body
-from gated_domains.backbones.bodies import MLP, SmallCNN
+from gated_domains.backbones.bodies import MLP, Body, SmallCNN
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
-from gated_domains.evaluation.metrics import SELECTION_RULES
+from gated_domains.evaluation.metrics import SELECTION_RULES, SelectionRule
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem, Terms
+from gated_domains.training.callbacks.base import Callback
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.metrics import MetricsLog, MetricsWriter
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
-from gated_domains.training.freezing import FrozenBody
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
-from gated_domains.training.outcome import Outcome
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.trainer import Outcome, Trainer
+from gated_domains.training.training_data import FrozenBody, TrainingData
 
 CLASSES, DOMAINS = 3, 3
 
@@ -56,11 +57,11 @@ def pictures(rows: int = 240, *, seed: int = 0) -> DomainDataset:
 DATASETS = {"images": pictures, "vectors": vectors, "numbers": partial(vectors, regression=True)}
 
 
-def material(dataset: DomainDataset, *, train: int = 160, validation: int = 60, device: str = "cpu") -> Material:
+def material(dataset: DomainDataset, *, train: int = 160, validation: int = 60, device: str = "cpu") -> TrainingData:
     """The first rows to train on, the next for validation, the rest held out."""
     rows = np.arange(len(dataset))
     samples = place(dataset, fit_encoding(dataset, rows[:train]), device=device)
-    return Material(
+    return TrainingData(
         dataset=dataset, samples=samples, train=rows[:train], validation=rows[train : train + validation]
     )  # fmt: skip
 
@@ -140,16 +141,32 @@ class Records(list):
         return [{name: value for name, value in record.items() if name != "seconds"} for record in self]
 
 
-def training(method: Method, data: Material, *, seed: int = 0, precision: str = "32", **more: Any) -> Training:
-    """A training where its data are; what is no part of the settings goes to ``Training``."""
-    others = {name: more.pop(name) for name in ("keeping", "journal", "watcher", "rule") if name in more}
+def training(
+    method: Method,
+    data: TrainingData,
+    *,
+    seed: int = 0,
+    precision: str = "32",
+    journal: MetricsLog | None = None,
+    progress: ProgressCallback | None = None,
+    checkpoint: Checkpoint | None = None,
+    rule: SelectionRule = SELECTION_RULES["source_validation"],
+    **more: Any,
+) -> Trainer:
+    """A training where its data are; ``more`` are its settings."""
     settings = TrainingSettings(**{"epochs": 3, "batch_size": 32, "rate": 1e-2, "precision": precision, **more})
-    others.setdefault("rule", SELECTION_RULES["source_validation"])
-    return Training(method, data, settings, fabric=fabric_of(data.samples.device.type, precision), seed=seed, **others)
+    fabric = fabric_of(data.samples.device.type, precision)
+    callbacks = given(None if journal is None else MetricsWriter(journal), progress, checkpoint)
+    return Trainer(method, data, settings, fabric=fabric, seed=seed, rule=rule, callbacks=callbacks)
 
 
-def train(method: Method, data: Material, **more: Any) -> Outcome:
-    return training(method, data, **more).run()
+def given(*callbacks: Callback | None) -> list[Callback]:
+    """Those that are not None."""
+    return [callback for callback in callbacks if callback is not None]
+
+
+def train(method: Method, data: TrainingData, **more: Any) -> Outcome:
+    return training(method, data, **more).fit()
 
 
 def weights(method: torch.nn.Module) -> dict[str, Tensor]:

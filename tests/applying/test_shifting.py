@@ -261,15 +261,15 @@ def test_accuracy_is_not_foreseen_where_nobody_measured_it_and_the_command_is_gi
 
 
 def test_calibrating_trains_without_each_source_once_and_keeps_what_it_found(run, new):
-    watcher = Watcher()
+    callback = Watcher()
 
     def make(runner, recipes):
-        runner.watcher = watcher
+        runner.callback = callback
         for one in recipes:
             runner.run(one)
 
     found = asked(run, new, calibrate=True, make=make)
-    assert [one.hold_out for one in watcher.began] == ["north", "south", "west"]
+    assert [one.hold_out for one in callback.began] == ["north", "south", "west"]
     assert [one.name for one in found.accuracy.left_out] == ["north", "south", "west"]
     kept = json.loads((run.path / KEPT).read_text())
     for name, place in kept["runs"].items():

@@ -15,7 +15,7 @@ from gated_domains.backbones.gating import GATINGS
 from gated_domains.backbones.mixstyle import DomainMixer, MapMixer, StyleMixer, mix_styles, mixes_by_domain
 from gated_domains.backbones.moments import Moments, domain_moments, map_moments, restyled
 from gated_domains.data.errors import DataError
-from gated_domains.training.freezing import FrozenBody
+from gated_domains.training.training_data import FrozenBody
 
 DOMAINS = torch.arange(60) % 3
 

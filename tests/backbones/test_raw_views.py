@@ -20,7 +20,7 @@ from gated_domains.backbones import (
 from gated_domains.backbones.graphs_in_rows import ATOM_SIZES
 from gated_domains.backbones.mixstyle import mix_styles
 from gated_domains.data.errors import DataError
-from gated_domains.training.freezing import FrozenBody
+from gated_domains.training.training_data import FrozenBody
 from made_bodies import Atoms, Words, tokens
 from made_graphs import in_rows, made_graphs
 

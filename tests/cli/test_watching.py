@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gated_domains.experiments import progress as time_left
-from gated_domains.experiments import progress as watching
+from gated_domains.experiments import progress
+from gated_domains.experiments.planner import PlannedRun, Planner
 from gated_domains.experiments.progress import ProgressBar, _duration
+from gated_domains.experiments.source_data import SourceData
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.recipe import Recipe
 from gated_domains.utils.locks import BusyError
-from made_runs import recipe
+from made_runs import recipe, vectors
 
 FOLDER = RunFolder(Path("runs") / "0a1b2c3d4e5f")
 RESULT: dict[str, Any] = {
@@ -37,7 +41,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(time_left.time, "monotonic", found)
+    monkeypatch.setattr(progress.time, "monotonic", found)
     return found
 
 
@@ -45,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """Standard error, where nobody watches."""
     found = io.StringIO()
-    monkeypatch.setattr(watching, "sys", SimpleNamespace(stderr=found))
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=found))
     monkeypatch.setenv("COLUMNS", "200")
     return found
 
@@ -60,16 +64,22 @@ def screen(monkeypatch: pytest.MonkeyPatch, said: io.StringIO) -> io.StringIO:
     return said
 
 
+def planned(recipes: Sequence[Recipe]) -> list[PlannedRun]:
+    """Runs of recipes, of which nothing else is shown."""
+    run = Planner(SourceData(vectors())).run(recipe())
+    return [replace(run, recipe=chosen) for chosen in recipes]
+
+
 def epoch(number: int, seconds: float) -> dict[str, Any]:
     return {"epoch": number, "seconds": seconds, "validation": {"metric": "accuracy", "overall": 0.5}}
 
 
 def test_a_line_a_training_says_which_it_was_and_what_came_of_it(said):
     chosen = recipe("gdu", settings={"num_bases": 8}, seed=3)
-    with ProgressBar([chosen], done=2) as watcher:
-        watcher.run_began(chosen, FOLDER, epochs=1)
-        watcher.epoch_ended(epoch(0, 1.0))
-        watcher.run_ended(chosen, FOLDER, RESULT)
+    with ProgressBar(planned([chosen]), done=2) as callback:
+        callback.on_run_start(chosen, FOLDER, epochs=1)
+        callback.on_epoch(epoch(0, 1.0))
+        callback.on_run_end(chosen, FOLDER, RESULT)
     first, second = said.getvalue().splitlines()
     assert first == "an epoch takes 1.0 s: at most 1.0 s for all trainings"
     assert second == "[3/3] GDU [num_bases=8], north held out, seed 3: validation 91.2, held out 60.0; done"
@@ -77,48 +87,48 @@ def test_a_line_a_training_says_which_it_was_and_what_came_of_it(said):
 
 def test_with_nothing_held_out_no_score_is_made_up(said):
     chosen = recipe("erm", hold_out=None)
-    with ProgressBar([chosen]) as watcher:
-        watcher.run_began(chosen, FOLDER, epochs=1)
-        watcher.epoch_ended(epoch(0, 1.0))
-        watcher.run_ended(chosen, FOLDER, {**RESULT, "test": None})
+    with ProgressBar(planned([chosen])) as callback:
+        callback.on_run_start(chosen, FOLDER, epochs=1)
+        callback.on_epoch(epoch(0, 1.0))
+        callback.on_run_end(chosen, FOLDER, {**RESULT, "test": None})
     assert said.getvalue().splitlines()[-1] == "[1/1] ERM, all domains, seed 0: validation 91.2; done"
 
 
 def test_the_time_for_all_is_said_once_from_the_first_epoch(said, clock):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with ProgressBar(todo) as watcher:
-        watcher.run_began(todo[0], FOLDER, epochs=10)
+    with ProgressBar(planned(todo)) as callback:
+        callback.on_run_start(todo[0], FOLDER, epochs=10)
         for number in range(3):
-            watcher.epoch_ended(epoch(number, 6.0 * (number + 1)))
+            callback.on_epoch(epoch(number, 6.0 * (number + 1)))
     assert said.getvalue().splitlines() == ["an epoch takes 6.0 s: at most 3 min for all trainings"]
 
 
 def test_a_short_first_epoch_mostly_warms_up_and_is_not_taken(said, clock):
     todo = [recipe("erm")]
-    with ProgressBar(todo) as watcher:
-        watcher.run_began(todo[0], FOLDER, epochs=10)
-        watcher.epoch_ended(epoch(0, 3.0))
+    with ProgressBar(planned(todo)) as callback:
+        callback.on_run_start(todo[0], FOLDER, epochs=10)
+        callback.on_epoch(epoch(0, 3.0))
         assert said.getvalue() == ""
-        watcher.epoch_ended(epoch(1, 3.5))
+        callback.on_epoch(epoch(1, 3.5))
     assert said.getvalue().splitlines() == ["an epoch takes 0.5 s: at most 5.0 s for all trainings"]
 
 
 def test_a_training_that_goes_on_does_not_take_all_its_past_for_one_epoch(said, clock):
     todo = [recipe("erm")]
-    with ProgressBar(todo) as watcher:
-        watcher.run_began(todo[0], FOLDER, epochs=10)
-        watcher.epoch_ended(epoch(7, 16.0))
+    with ProgressBar(planned(todo)) as callback:
+        callback.on_run_start(todo[0], FOLDER, epochs=10)
+        callback.on_epoch(epoch(7, 16.0))
     assert said.getvalue().startswith("an epoch takes 2.0 s")
 
 
 def test_what_is_left_follows_from_how_long_trainings_of_a_kind_took(said, clock):
     todo = [recipe(method, seed=seed) for seed in (0, 1) for method in ("gdu", "erm")]
-    with ProgressBar(todo) as watcher:
+    with ProgressBar(planned(todo)) as callback:
         for chosen, seconds in zip(todo, (20.0, 4.0, 20.0, 4.0), strict=True):
-            watcher.run_began(chosen, FOLDER, epochs=2)
-            watcher.epoch_ended(epoch(0, 10.0))
+            callback.on_run_start(chosen, FOLDER, epochs=2)
+            callback.on_epoch(epoch(0, 10.0))
             clock.now += seconds
-            watcher.run_ended(chosen, FOLDER, RESULT)
+            callback.on_run_end(chosen, FOLDER, RESULT)
     left = [line.rsplit("; ")[-1] for line in said.getvalue().splitlines() if line.startswith("[")]
     # One GDU and two ERM, of which nothing is known yet; then one of each, known; then the last.
     assert left == ["about 60 s left", "about 24 s left", "about 4.0 s left", "done"]
@@ -127,10 +137,10 @@ def test_what_is_left_follows_from_how_long_trainings_of_a_kind_took(said, clock
 def test_a_training_that_had_only_to_be_written_down_tells_no_time(said):
     """Cut off after its last epoch, it has none to tell of when it goes on."""
     todo = [recipe("erm", seed=seed) for seed in (0, 1)]
-    with ProgressBar(todo) as watcher:
+    with ProgressBar(planned(todo)) as callback:
         for chosen in todo:
-            watcher.run_began(chosen, FOLDER, epochs=3)
-            watcher.run_ended(chosen, FOLDER, RESULT)
+            callback.on_run_start(chosen, FOLDER, epochs=3)
+            callback.on_run_end(chosen, FOLDER, RESULT)
     first, second = said.getvalue().splitlines()
     assert first.endswith("held out 60.0")
     assert second.endswith("held out 60.0; done")
@@ -141,13 +151,13 @@ def test_a_training_that_had_only_to_be_written_down_tells_no_time(said):
 
 def test_of_two_workers_each_has_half_of_what_is_left(said, clock):
     todo = [recipe("erm", seed=seed) for seed in range(7)]
-    with ProgressBar(todo, workers=2) as watcher:
+    with ProgressBar(planned(todo), workers=2) as callback:
         for worker in (0, 1):
-            watcher.run_began(todo[worker], FOLDER, epochs=5, worker=worker)
-        watcher.epoch_ended(epoch(0, 6.0), worker=1)
+            callback.on_run_start(todo[worker], FOLDER, epochs=5, worker=worker)
+        callback.on_epoch(epoch(0, 6.0), worker=1)
         clock.now += 20.0
-        watcher.run_ended(todo[0], FOLDER, RESULT, worker=0)
-        watcher.run_ended(todo[1], FOLDER, RESULT, worker=1, seconds=10.0)
+        callback.on_run_end(todo[0], FOLDER, RESULT, worker=0)
+        callback.on_run_end(todo[1], FOLDER, RESULT, worker=1, seconds=10.0)
     first, *lines = said.getvalue().splitlines()
     assert first == "an epoch takes 6.0 s: at most 2 min for all trainings, 2 at a time"
     # Six of 20 seconds; then five of 15, which is what the two took on average.
@@ -156,20 +166,20 @@ def test_of_two_workers_each_has_half_of_what_is_left(said, clock):
 
 def test_what_is_left_is_no_less_than_the_longest_training(said, clock):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with ProgressBar(todo, workers=8) as watcher:
+    with ProgressBar(planned(todo), workers=8) as callback:
         for worker in range(3):
-            watcher.run_began(todo[worker], FOLDER, epochs=5, worker=worker)
-        watcher.stepped(1, 2, worker=2)
-        watcher.epoch_ended(epoch(0, 6.0), worker=0)
+            callback.on_run_start(todo[worker], FOLDER, epochs=5, worker=worker)
+        callback.on_step(1, 2, worker=2)
+        callback.on_epoch(epoch(0, 6.0), worker=0)
         clock.now += 20.0
-        watcher.run_ended(todo[0], FOLDER, RESULT, worker=0)
+        callback.on_run_end(todo[0], FOLDER, RESULT, worker=0)
     assert said.getvalue().splitlines()[-1].endswith("; about 20 s left")
 
 
 def test_where_nothing_but_ends_is_heard_of_those_tell_the_time(said):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with ProgressBar(todo, workers=2) as watcher:
-        watcher.run_ended(todo[0], FOLDER, RESULT, seconds=8.0)
+    with ProgressBar(planned(todo), workers=2) as callback:
+        callback.on_run_end(todo[0], FOLDER, RESULT, seconds=8.0)
     assert said.getvalue().splitlines() == [
         "[1/3] ERM, north held out, seed 0: validation 91.2, held out 60.0; about 8.0 s left"
     ]
@@ -177,12 +187,12 @@ def test_where_nothing_but_ends_is_heard_of_those_tell_the_time(said):
 
 def test_what_other_processes_make_is_counted_and_they_are_named_once(said):
     todo = [recipe("erm", seed=seed) for seed in (0, 1)]
-    with ProgressBar(todo, workers=2) as watcher:
-        watcher.waiting([BusyError("a", 12), BusyError("b", 12)])
-        watcher.waiting([BusyError("a", 12)])
-        watcher.run_found(todo[0], FOLDER)
-        watcher.waiting([BusyError("b", 12), BusyError("c")])
-        watcher.run_found(todo[1], FOLDER)
+    with ProgressBar(planned(todo), workers=2) as callback:
+        callback.on_wait([BusyError("a", 12), BusyError("b", 12)])
+        callback.on_wait([BusyError("a", 12)])
+        callback.on_run_found(todo[0], FOLDER)
+        callback.on_wait([BusyError("b", 12), BusyError("c")])
+        callback.on_run_found(todo[1], FOLDER)
     assert said.getvalue().splitlines() == [
         "waiting for process 12, at work on 2 runs of these",
         "[1/2] ERM, north held out, seed 0: another process has made it",
@@ -193,12 +203,12 @@ def test_what_other_processes_make_is_counted_and_they_are_named_once(said):
 
 def test_a_training_whose_process_is_lost_is_still_to_be_made(said, clock):
     chosen = recipe("erm")
-    with ProgressBar([chosen], workers=2) as watcher:
-        watcher.run_began(chosen, FOLDER, epochs=5, worker=1)
-        watcher.epoch_ended(epoch(0, 6.0), worker=1)
-        watcher.stepped(4, 5, worker=1)
-        watcher.run_lost(chosen, "was killed (SIGKILL)", worker=1)
-        assert watcher.time.seconds == 30.0
+    with ProgressBar(planned([chosen]), workers=2) as callback:
+        callback.on_run_start(chosen, FOLDER, epochs=5, worker=1)
+        callback.on_epoch(epoch(0, 6.0), worker=1)
+        callback.on_step(4, 5, worker=1)
+        callback.on_run_lost(chosen, "was killed (SIGKILL)", worker=1)
+        assert callback.time.seconds == 30.0
     assert said.getvalue().splitlines()[-1] == (
         "ERM, north held out, seed 0: its process was killed (SIGKILL); "
         "the training is tried again, from its last checkpoint"
@@ -207,19 +217,19 @@ def test_a_training_whose_process_is_lost_is_still_to_be_made(said, clock):
 
 def test_on_a_screen_every_worker_that_has_something_to_do_has_a_line(screen):
     todo = [recipe("erm", seed=seed) for seed in range(3)]
-    with ProgressBar(todo, workers=2) as watcher:
-        watcher.stepped(1, 10, worker=1)  # of a training begun before anybody watched
+    with ProgressBar(planned(todo), workers=2) as callback:
+        callback.on_step(1, 10, worker=1)  # of a training begun before anybody watched
         for worker in (0, 1):
-            watcher.run_began(todo[worker], FOLDER, epochs=2, worker=worker)
-        watcher.run_ended(todo[0], FOLDER, RESULT, worker=0)
-        assert watcher.progress is not None
-        shown = {task.description: task.visible for task in watcher.progress.tasks}
+            callback.on_run_start(todo[worker], FOLDER, epochs=2, worker=worker)
+        callback.on_run_end(todo[0], FOLDER, RESULT, worker=0)
+        assert callback.progress is not None
+        shown = {task.description: task.visible for task in callback.progress.tasks}
         assert shown == {"trainings": True, todo_words(0): False, todo_words(1): True}
-        watcher.run_began(todo[2], FOLDER, epochs=2, worker=0)
-        shown = {task.description: task.visible for task in watcher.progress.tasks}
+        callback.on_run_start(todo[2], FOLDER, epochs=2, worker=0)
+        shown = {task.description: task.visible for task in callback.progress.tasks}
         assert shown == {"trainings": True, todo_words(2): True, todo_words(1): True}
-        watcher.run_lost(todo[1], "was killed", worker=1)
-        assert [task.visible for task in watcher.progress.tasks] == [True, True, False]
+        callback.on_run_lost(todo[1], "was killed", worker=1)
+        assert [task.visible for task in callback.progress.tasks] == [True, True, False]
 
 
 def todo_words(seed: int) -> str:
@@ -231,13 +241,13 @@ def todo_words(seed: int) -> str:
 
 def test_on_a_screen_there_are_bars_with_labels_letter_by_letter(screen):
     chosen = recipe("gdu", settings={"num_bases": 8}, hold_out="[/]north[red]")
-    with ProgressBar([chosen]) as watcher:
-        watcher.run_began(chosen, FOLDER, epochs=2)
-        watcher.stepped(5, 10)
-        watcher.epoch_ended(epoch(0, 9.0))
-        assert watcher.progress is not None
-        watcher.progress.refresh()
-        watcher.run_ended(chosen, FOLDER, RESULT)
+    with ProgressBar(planned([chosen])) as callback:
+        callback.on_run_start(chosen, FOLDER, epochs=2)
+        callback.on_step(5, 10)
+        callback.on_epoch(epoch(0, 9.0))
+        assert callback.progress is not None
+        callback.progress.refresh()
+        callback.on_run_end(chosen, FOLDER, RESULT)
     shown = screen.getvalue()
     assert "GDU [num_bases=8], [/]north[red] held out, seed 0" in shown
     assert "validation 50.0" in shown
@@ -246,8 +256,8 @@ def test_on_a_screen_there_are_bars_with_labels_letter_by_letter(screen):
 
 def test_the_bars_go_away_when_a_training_is_stopped(screen):
     def stopped() -> None:
-        with ProgressBar([recipe("erm")]) as watcher:
-            watcher.run_began(recipe("erm"), FOLDER, epochs=2)
+        with ProgressBar(planned([recipe("erm")])) as callback:
+            callback.on_run_start(recipe("erm"), FOLDER, epochs=2)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

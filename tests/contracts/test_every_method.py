@@ -24,10 +24,11 @@ from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Ensemble, Method
 from gated_domains.methods.method import total
 from gated_domains.settings.search import Between, search_space
-from gated_domains.training.material import looks
-from gated_domains.training.outcome import Keeping
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.prediction import predict_rows
 from gated_domains.training.settings import TrainingSettings
+from gated_domains.training.training_data import looks
 from small_trainings import (
     CLASSES,
     DATASETS,
@@ -333,17 +334,15 @@ class CutError(Exception):
     pass
 
 
-class Cut:
+class Cut(ProgressCallback):
     """Cuts a training after a step."""
 
     def __init__(self, at: int) -> None:
         self.at = at
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int) -> None:
         if step == self.at:
             raise CutError
-
-    def epoch_ended(self, record: dict[str, Any]) -> None: ...
 
 
 @every_trained_once
@@ -358,14 +357,14 @@ def test_cut_in_the_middle_of_an_epoch_it_goes_on_as_if_it_had_never_been_cut(
         return training(method, data, epochs=2, batch_size=16, patience=None, **more)
 
     whole = new()
-    whole.run()
-    keeping = Keeping(folder=tmp_path, seconds=0.0)
+    whole.fit()
+    checkpoint = Checkpoint(tmp_path, seconds=0.0)
     with pytest.raises(CutError):
-        new(keeping=keeping, watcher=Cut(5)).run()
+        new(checkpoint=checkpoint, progress=Cut(5)).fit()
     torch.manual_seed(123)  # whatever the new process drew meanwhile
-    continued = new(keeping=keeping)
-    continued.run()
-    assert continued.place.step == whole.place.step == 6
+    continued = new(checkpoint=checkpoint)
+    continued.fit()
+    assert continued.step == whole.step == 6
     assert identical(weights(continued.method), weights(whole.method))
 
 

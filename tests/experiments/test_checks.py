@@ -143,6 +143,4 @@ def test_what_is_refused_is_refused_before_anything_is_written(tmp_path: Path):
 def test_a_method_that_samples_groups_by_itself_is_cut_by_them_too(tmp_path: Path):
     """Sampling is filled in before: by the method where the recipe leaves it to it."""
     with pytest.raises(DataError, match="a batch of 3 domains cannot be cut into 2 parts"):
-        runner(vectors(), tmp_path).planner.plan(
-            [recipe("coral", training={"accumulate": 2, "groups_per_batch": 3})]
-        )
+        runner(vectors(), tmp_path).planner.plan([recipe("coral", training={"accumulate": 2, "groups_per_batch": 3})])

@@ -180,7 +180,7 @@ def test_a_run_is_found_again_and_is_another_where_its_sources_are(tmp_path):
     made = run(tmp_path, cells)
     dataset = load_data(written(tmp_path, cells), READING)
     assert "ward" not in [column.name for column in dataset.inputs.columns]
-    again = runner(dataset, tmp_path / "runs", watcher=NothingIsTrained())
+    again = runner(dataset, tmp_path / "runs", callback=NothingIsTrained())
     assert (
         again.run(recipe(hold_out=HELD_OUT, data=DataSettings.of(tmp_path / "clinic.csv", READING))).path == made.path
     )

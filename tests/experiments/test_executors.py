@@ -35,7 +35,7 @@ from gated_domains.experiments.executors.base import Plan, in_words
 from gated_domains.experiments.executors.processes import _Worker
 from gated_domains.experiments.executors.worker import FaultError
 from gated_domains.runs.folder import RunFolder, all_runs
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 from gated_domains.utils.locks import BusyError
 from made_grids import Told, assert_same_runs, grid
 from made_runs import recipe, runner, vectors
@@ -125,7 +125,7 @@ class LetGo(Told):
         self.lock = folder.lock()
         self.lock.__enter__()
 
-    def waiting(self, busy: Any) -> None:
+    def on_wait(self, busy: Any) -> None:
         super().waiting(busy)
         self.lock.__exit__(None, None, None)
 
@@ -135,11 +135,11 @@ def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(tmp_pa
     maker = runner(vectors(), tmp_path)
     chosen = [recipe("erm"), recipe("erm", seed=1), recipe("linear")]
     told = LetGo(maker.folder(chosen[0]))
-    runs = SerialExecutor(maker).run(chosen, watcher=told)
+    runs = SerialExecutor(maker).run(chosen, callback=told)
     first, second, linear = (run.name for run in runs)
     assert [about for what, about in told.heard if what == "ended"] == [second, first, linear]
     assert told.all("waiting") == [os.getpid()]
-    assert maker.watcher is None
+    assert maker.callback is None
 
 
 class Elsewhere(LetGo):
@@ -149,7 +149,7 @@ class Elsewhere(LetGo):
         super().__init__(maker.folder(chosen))
         self.make = partial(runner(maker.dataset, maker.root).run, chosen)
 
-    def waiting(self, busy: Any) -> None:
+    def on_wait(self, busy: Any) -> None:
         super().waiting(busy)
         self.make()
 
@@ -158,7 +158,7 @@ def test_what_another_process_made_meanwhile_is_found_and_not_made_again(tmp_pat
     monkeypatch.setattr(one_by_one, "LOOK_AGAIN", 0.0)
     maker, chosen = runner(vectors(), tmp_path), recipe("erm")
     told = Elsewhere(maker, chosen)
-    (run,) = SerialExecutor(maker).run([chosen], watcher=told)
+    (run,) = SerialExecutor(maker).run([chosen], callback=told)
     assert told.heard == [("waiting", os.getpid()), ("found", run.name)]
 
 
@@ -182,7 +182,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 
 def test_workers_make_the_same_runs_to_the_bit_each_once(workers, alone):
     told = Told()
-    assert_same_runs(workers.run(grid(), watcher=told), alone)
+    assert_same_runs(workers.run(grid(), callback=told), alone)
     assert Counter(told.all("began")) == Counter(told.all("ended"))
     assert len(told.all("ended")) == len(set(told.all("ended"))) == 6  # joining an ensemble is no training
     assert told.all("found") == told.all("lost") == told.all("waiting") == []
@@ -194,7 +194,7 @@ def test_workers_make_the_same_runs_to_the_bit_each_once(workers, alone):
 def test_what_is_done_is_given_to_no_worker(workers, alone):
     told = Told()
     workers.run(grid())
-    assert [run.name for run in workers.run(grid(), watcher=told)] == [run.name for run in alone]
+    assert [run.name for run in workers.run(grid(), callback=told)] == [run.name for run in alone]
     assert told.heard == []
 
 
@@ -213,12 +213,12 @@ class Killer(Told):
         super().__init__()
         self.executor, self.times, self.at = executor, times, at
 
-    def run_began(self, recipe: Any, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
-        super().run_began(recipe, folder, epochs=epochs, worker=worker)
+    def on_run_start(self, recipe: Any, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
+        super().on_run_start(recipe, folder, epochs=epochs, worker=worker)
         self.kill("began", worker)
 
-    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
-        super().epoch_ended(record, worker=worker)
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
+        super().on_epoch(record, worker=worker)
         if record["epoch"] > 1:
             self.kill("epoch", worker)
 
@@ -236,7 +236,7 @@ LONG = {"epochs": 16}
 def test_a_worker_killed_in_mid_training_is_replaced_and_its_run_goes_on_to_the_same_bits(workers, tmp_path):
     chosen = [recipe("erm", seed=seed, training=LONG) for seed in (30, 31, 32)]
     told = Killer(workers, 2, "epoch")
-    runs = workers.run(chosen, watcher=told)
+    runs = workers.run(chosen, callback=told)
     assert told.all("lost") == ["was killed (SIGKILL), as by a system that is out of memory"] * 2
     assert sorted(told.all("ended")) == sorted(run.name for run in runs)
     assert len(told.all("began")) == 5
@@ -247,7 +247,7 @@ def test_a_worker_killed_in_mid_training_is_replaced_and_its_run_goes_on_to_the_
 def test_a_run_whose_worker_dies_again_and_again_is_named_and_the_others_are_kept(workers, monkeypatch):
     monkeypatch.setattr(workers, "retries", 1)
     with pytest.raises(DataError, match=r"ERM, north held out, seed 40: .* lost 2 times; the last one was killed"):
-        workers.run([recipe("erm", seed=40)], watcher=Killer(workers, 2, "began"))
+        workers.run([recipe("erm", seed=40)], callback=Killer(workers, 2, "began"))
     assert len(workers.run([recipe("erm", seed=40)])) == 1
 
 
@@ -263,20 +263,20 @@ def test_what_cannot_be_trained_is_raised_as_it_is_and_workers_go_on(workers):
 
 def test_a_run_that_another_process_is_at_is_waited_for(workers):
     told = LetGo(workers.runner.folder(recipe("erm", seed=60)))
-    runs = workers.run([recipe("erm", seed=60), recipe("erm", seed=61)], watcher=told)
+    runs = workers.run([recipe("erm", seed=60), recipe("erm", seed=61)], callback=told)
     assert told.all("ended") == [runs[1].name, runs[0].name]
     assert set(told.all("waiting")) == {os.getpid()}  # by each worker that comes by before it is let go
 
 
 class Interrupted(Told):
-    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
         raise KeyboardInterrupt
 
 
 def test_stopped_by_a_person_all_workers_are_gone_and_nothing_is_lost(workers, tmp_path):
     chosen = [recipe("erm", seed=seed, training=LONG) for seed in (70, 71)]
     with pytest.raises(KeyboardInterrupt):
-        workers.run(chosen, watcher=Interrupted())
+        workers.run(chosen, callback=Interrupted())
     assert workers._team == []
     assert_same_runs(workers.run(chosen), SerialExecutor(runner(vectors(), tmp_path)).run(chosen))
 

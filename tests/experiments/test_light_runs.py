@@ -31,7 +31,7 @@ TWO_NETWORKS = job("ensemble", settings={"members": 2})
 
 def work(root: Path, *jobs: Job, light: bool = True, **others: Any) -> Reproducing:
     def make(executor: Any, runner: Runner, recipes: Any) -> None:
-        executor.run(recipes, watcher=others.get("watcher"))
+        executor.run(recipes, callback=others.get("callback"))
 
     chosen: dict[str, Any] = {"make": others.get("make", make), "hardware": CPU, "executing": {"workers": 1}}
     return Reproducing(Grid(jobs=jobs, without={}), root, light=light, **chosen)
@@ -69,7 +69,7 @@ def test_light_runs_are_found_done_heads_on_them_and_ensembles_too(tmp_path: Pat
     work(tmp_path, *jobs).run()
     assert weights(tmp_path) == 0
     assert len(runs(tmp_path)) == 4  # ERM is the first member of the ensemble
-    again = work(tmp_path, *jobs, watcher=NothingIsTrained())
+    again = work(tmp_path, *jobs, callback=NothingIsTrained())
     again.run()
     assert set(again.results) == set(jobs)
 

@@ -17,7 +17,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.experiments.model import Model, class_weights, task_for
 from gated_domains.methods import Classes, Numbers
 from gated_domains.runs.folder import RunFolder
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
 from made_runs import changed, images, numbers, recipe, runner, vectors
 
 EVERY = {

@@ -120,7 +120,7 @@ def test_the_epoch_is_chosen_by_what_counts_on_the_validation_part(tmp_path):
 
 
 def test_the_run_is_found_again_and_its_model_loads(made):
-    again = runner(divided(), made.path.parent, watcher=NothingIsTrained())
+    again = runner(divided(), made.path.parent, callback=NothingIsTrained())
     assert again.run(official("gdu")).path == made.path
     assert again.run(official("gdu", selection="official", metric="accuracy")).path == made.path
     assert Model.load(made.path).trained_on["hold_out"] == "official"
@@ -227,7 +227,7 @@ def test_a_fold_of_very_many_domains_is_one_run_with_one_score(tmp_path):
     assert (result["hold_out"], result["held_out"], result["sources"]) == ("fold 2", ["fold 2"], [])
     assert result["test"]["by_domain"] == {"fold 2": result["test"]["overall"]}
     assert set(result["validation"]["by_domain"]) <= set(maker.dataset.domain_names)
-    again = runner(many(), tmp_path / "runs", watcher=NothingIsTrained())
+    again = runner(many(), tmp_path / "runs", callback=NothingIsTrained())
     assert again.run(grid.recipes[1]).path == run.path  # by the name of the fold alone
     assert not set(run.predictions()["rows"]) - set(grid.splits[1].test) - set(grid.splits[1].validation)
 

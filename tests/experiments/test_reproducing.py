@@ -146,7 +146,7 @@ def job(row: str = "erm", column: str = "fmow", **others: Any) -> Job:
 
 def reproducing(root: Path, *jobs: Job, **others: Any) -> Reproducing:
     def make(executor: Any, runner: Runner, recipes: Any) -> None:
-        executor.run(recipes, watcher=others.get("watcher"))
+        executor.run(recipes, callback=others.get("callback"))
 
     chosen = {"make": make, "hardware": CPU, "executing": {"workers": 1}}
     chosen |= {name: value for name, value in others.items() if name in ("make", "after", "say")}
@@ -179,7 +179,7 @@ def test_cells_hold_results_of_all_parts(tmp_path: Path) -> None:
 def test_running_again_trains_nothing(tmp_path: Path) -> None:
     jobs = (job(), job("ft_cosine", method="gdu-paper", settings={"mode": "fine_tune"}))
     reproducing(tmp_path, *jobs).run()
-    again = reproducing(tmp_path, *jobs, watcher=NothingIsTrained())
+    again = reproducing(tmp_path, *jobs, callback=NothingIsTrained())
     again.run()
     assert all(cell.results for place, cell in again.cells().items() if place[0] != "lisa")
 
@@ -256,7 +256,7 @@ def test_fish_goes_on_from_the_network_of_erm(tmp_path: Path) -> None:
     assert result["method"] == "fish"
     runs = [path for path in (tmp_path / "runs" / "fmow").iterdir() if path.is_dir()]
     assert len(runs) == 2  # the network that it started from was trained first
-    again = reproducing(tmp_path, fish, watcher=NothingIsTrained())
+    again = reproducing(tmp_path, fish, callback=NothingIsTrained())
     again.run()
     assert again.cells()["fish", "fmow"].results
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,17 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs
 from gated_domains.evaluation.scores import METRICS, DomainScores
-from gated_domains.experiments.run_scores import TEST, VALIDATION, calibrated, check_scoring, result, scores
+from gated_domains.experiments.checks import check_scoring
+from gated_domains.experiments.run_scores import TEST, VALIDATION, calibrated, scores
+from gated_domains.experiments.writer import TrainedRun, write_run
 from gated_domains.methods import ERM, Classes
-from gated_domains.reports import RunResult
-from gated_domains.training.outcome import Outcome
-from made_runs import images, numbers, recipe, vectors
+from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.result import RunResult
+from gated_domains.training.trainer import Outcome
+from made_runs import CPU, images, numbers, recipe, runner, vectors
 
 OUTCOME = Outcome(
-    best_epoch=3, epochs=9, stopped="early", seconds=1.0,
+    best_epoch=3, epochs=9, stopped="early", seconds=1.23456,
     validation=DomainScores(METRICS["accuracy"], {"south": 0.5, "west": 1.0}, 0.7),
 )  # fmt: skip
 
@@ -39,8 +44,19 @@ def said(dataset: DomainDataset, split: HoldOut, **others: Any) -> dict[str, Any
     method = ERM(Backbone(MLP((4,))), 2, Classes())
     method.backbone.requires_grad_(False)
     predicted.update(others.pop("predicted", {}))
-    settings = {"method": method, "outcome": OUTCOME, "predicted": predicted, "seconds": 1.23456, "notes": ["a note"]}
-    return result(others.pop("recipe", recipe()), split, dataset, **{**settings, **others})
+    method = others.pop("method", method)
+    with tempfile.TemporaryDirectory() as root:
+        maker, chosen = runner(dataset, Path(root)), others.pop("recipe", recipe())
+        maker.planner.use_split(split, chosen)
+        run = maker.planner.run(chosen)
+        built = replace(maker.builder.build(run, [], CPU.fabric("32")), method=method)
+        trained = TrainedRun(
+            run=run, built=built, outcome=OUTCOME, predicted=predicted, temperature=1.0, notes=["a note"], **others
+        )  # fmt: skip
+        folder = RunFolder.open(root, run.identity, data=run.data)
+        made = write_run(trained, folder, maker.data, [])
+        assert folder.result() == made
+        return made.to_json()
 
 
 def test_scores_are_of_one_part_by_domain():
@@ -198,14 +214,14 @@ def test_a_held_out_domain_without_such_a_score_is_said_to_have_none_and_is_read
     assert found["test"] == {"metric": "auroc", "by_domain": {}, "overall": None, "unscored": ["north"]}
     assert "north has no AUROC: all its rows share one target" in found["notes"]
     assert "auroc" not in found["all_metrics"]["test"]
-    assert RunResult.from_json({"format": 1, "run": "abc", **found}).unscored == ("north",)
+    assert RunResult.from_json(found).unscored == ("north",)
 
 
 def test_of_two_held_out_domains_one_may_have_a_score():
     data = one_sided("north")
     found = said(data, hold_outs(data, "north+west")[0], recipe=recipe(metric="auroc", hold_out="north+west"))
     assert (found["test"]["by_domain"], found["test"]["unscored"]) == ({"west": 1.0}, ["north"])
-    assert RunResult.from_json({"format": 1, "run": "abc", **found}).test == {"west": 1.0}
+    assert RunResult.from_json(found).test == {"west": 1.0}
 
 
 def test_groups_without_such_a_score_are_counted():

@@ -95,7 +95,7 @@ def test_a_run_leaves_what_is_needed_to_use_it_and_to_make_it_again(gated):
 def test_its_recipe_is_the_run_again(gated, root):
     written = read_recipe(gated.path / "recipe.yaml")
     assert written == resolve(recipe("gdu", body="mlp"), vectors())
-    again = runner(vectors(), root, watcher=NothingIsTrained()).run(written)
+    again = runner(vectors(), root, callback=NothingIsTrained()).run(written)
     assert again.path == gated.path
 
 
@@ -183,16 +183,16 @@ def test_the_best_epoch_is_the_one_that_validates_best(tmp_path):
 
 def test_what_is_done_is_found_and_not_touched(gated, root):
     before = files(gated)
-    again = runner(vectors(), root, watcher=NothingIsTrained()).run(recipe("gdu"))
+    again = runner(vectors(), root, callback=NothingIsTrained()).run(recipe("gdu"))
     assert again.path == gated.path
     assert files(gated) == before
 
 
 def test_another_seed_is_another_run(gated, root):
-    watcher = Watcher()
-    other = runner(vectors(), root, watcher=watcher).run(recipe("gdu", seed=1))
+    callback = Watcher()
+    other = runner(vectors(), root, callback=callback).run(recipe("gdu", seed=1))
     assert other.path != gated.path
-    assert [begun.seed for begun in watcher.began] == [1]
+    assert [begun.seed for begun in callback.began] == [1]
     assert digest(other.path / "model.safetensors") != digest(gated.path / "model.safetensors")
 
 
@@ -235,14 +235,14 @@ def test_what_was_cut_goes_on_to_the_same_bits(tmp_path, whole, after):
     chosen = recipe(method, training=LONGER)
     steps = after if method == "gdu" else after + whole.metrics()[-1]["step"]  # after those of ERM, which comes first
     interrupt = Interrupt(steps)
-    cut = runner(vectors(), tmp_path / "cut", watcher=interrupt, checkpoint_seconds=0.0)
+    cut = runner(vectors(), tmp_path / "cut", callback=interrupt, checkpoint_seconds=0.0)
     with pytest.raises(KeyboardInterrupt):
         cut.run(chosen)
     assert not cut.folder(chosen).done
-    watcher = Watcher()
-    gone_on = runner(vectors(), tmp_path / "cut", watcher=watcher).run(chosen)
-    assert len(watcher.began) == 1
-    assert 0 < watcher.steps < whole.metrics()[-1]["step"] or after == 1
+    callback = Watcher()
+    gone_on = runner(vectors(), tmp_path / "cut", callback=callback).run(chosen)
+    assert len(callback.began) == 1
+    assert 0 < callback.steps < whole.metrics()[-1]["step"] or after == 1
     assert_same_run(whole, gone_on)
     assert gone_on.checkpoints == []
 
@@ -250,7 +250,7 @@ def test_what_was_cut_goes_on_to_the_same_bits(tmp_path, whole, after):
 def test_what_was_cut_before_its_first_checkpoint_begins_anew(tmp_path):
     chosen = recipe("gdu")
     with pytest.raises(KeyboardInterrupt):
-        runner(vectors(), tmp_path, watcher=Interrupt(4), checkpoint_seconds=1e9).run(chosen)
+        runner(vectors(), tmp_path, callback=Interrupt(4), checkpoint_seconds=1e9).run(chosen)
     found = runner(vectors(), tmp_path).find(chosen)
     assert found is not None
     assert [record["epoch"] for record in found.metrics()] == [0]
@@ -260,7 +260,7 @@ def test_what_was_cut_before_its_first_checkpoint_begins_anew(tmp_path):
 
 def test_a_checkpoint_cut_in_half_is_refused_with_the_cure_until_it_is_gone(tmp_path):
     chosen = recipe("erm")
-    cut = runner(vectors(), tmp_path, watcher=Interrupt(3), checkpoint_seconds=0.0)
+    cut = runner(vectors(), tmp_path, callback=Interrupt(3), checkpoint_seconds=0.0)
     with pytest.raises(KeyboardInterrupt):
         cut.run(chosen)
     (checkpoint,) = cut.folder(chosen).checkpoints
@@ -298,7 +298,7 @@ def test_a_folder_at_work_is_refused_and_a_killed_worker_is_no_obstacle(tmp_path
         assert worker.stdout is not None
         assert worker.stdout.readline() == "held\n"
         with pytest.raises(DataError, match=rf"another process \(pid {worker.pid}\) is at work in"):
-            runner(vectors(), tmp_path, watcher=NothingIsTrained()).run(chosen)
+            runner(vectors(), tmp_path, callback=NothingIsTrained()).run(chosen)
     finally:
         worker.send_signal(signal.SIGKILL)
         worker.wait()
@@ -310,9 +310,9 @@ def test_a_folder_at_work_is_refused_and_a_killed_worker_is_no_obstacle(tmp_path
 
 
 def test_a_retrained_head_stands_on_the_body_of_the_erm_run_and_reuses_it(plain, root):
-    watcher = Watcher()
-    linear = runner(vectors(), root, watcher=watcher).run(recipe("linear"))
-    assert [begun.method.name for begun in watcher.began] == ["linear"]
+    callback = Watcher()
+    linear = runner(vectors(), root, callback=callback).run(recipe("linear"))
+    assert [begun.method.name for begun in callback.began] == ["linear"]
     below, here = load_file(plain.path / "model.safetensors"), load_file(linear.path / "model.safetensors")
     body = {name: value for name, value in below.items() if name.startswith("backbone.body.")}
     assert body
@@ -341,11 +341,11 @@ def test_a_frozen_body_is_that_of_an_erm_with_the_same_activation(method, settin
 
 
 def test_without_an_erm_run_one_is_made_first(tmp_path):
-    watcher = Watcher()
-    both = runner(vectors(), tmp_path, watcher=watcher)
+    callback = Watcher()
+    both = runner(vectors(), tmp_path, callback=callback)
     both.run(recipe("gdu", settings={"mode": "fine_tune"}))
-    assert [begun.method.label for begun in watcher.began] == ["ERM", "GDU [fine-tuned]"]
-    runner(vectors(), tmp_path, watcher=NothingIsTrained()).run(recipe("erm"))
+    assert [begun.method.label for begun in callback.began] == ["ERM", "GDU [fine-tuned]"]
+    runner(vectors(), tmp_path, callback=NothingIsTrained()).run(recipe("erm"))
 
 
 def members_of(maker: Runner, ensemble: Recipe) -> list[Recipe]:
@@ -354,14 +354,14 @@ def members_of(maker: Runner, ensemble: Recipe) -> list[Recipe]:
 
 
 def test_an_ensemble_is_the_mean_of_erm_runs_with_seeds_apart(plain, root):
-    watcher = Watcher()
-    maker = runner(vectors(), root, watcher=watcher)
+    callback = Watcher()
+    maker = runner(vectors(), root, callback=callback)
     chosen = recipe("ensemble", settings={"members": 3})
     members = members_of(maker, chosen)
     assert [member.seed for member in members] == [0, 1000, 2000]
     assert {member.method.name for member in members} == {"erm"}
     run = maker.run(chosen)
-    assert [begun.seed for begun in watcher.began] == [1000, 2000]  # the first is there, and joining is no training
+    assert [begun.seed for begun in callback.began] == [1000, 2000]  # the first is there, and joining is no training
     each = [maker.run(member) for member in members]
     assert each[0].path == plain.path
     mean = np.mean([member.predictions()["output"] for member in each], axis=0)
@@ -465,7 +465,7 @@ def test_a_split_that_has_a_name_keeps_it(tmp_path):
     maker.planner.use_split(split, chosen)
     result = maker.run(chosen).result().to_json()
     assert (result["hold_out"], result["held_out"]) == ("fold 1", list(split.held_out))
-    runner(vectors(), tmp_path, watcher=NothingIsTrained()).run(chosen)  # by its domains it is the same run
+    runner(vectors(), tmp_path, callback=NothingIsTrained()).run(chosen)  # by its domains it is the same run
 
 
 def test_what_gates_complain_of_is_noted_once_and_other_warnings_are_passed_on(tmp_path, monkeypatch):

@@ -87,9 +87,9 @@ def test_every_run_is_told_of_once_with_all_its_epochs_whoever_makes_it(noted, t
     with (
         Tracking(["noted"], tmp_path) as tracks,
         executors(made)[way] as executor,
-        tracked(tracks, made.planner.plan(asked), tmp_path, Told()) as watcher,
+        tracked(tracks, made.planner.plan(asked), tmp_path, Told()) as callback,
     ):
-        executor.run(asked, watcher=watcher)
+        executor.run(asked, callback=callback)
     there = sorted(path.parent.name for path in tmp_path.glob("*/result.json"))
     assert sorted(noted.finished) == there
     assert len(there) == 4  # the second member of the ensemble
@@ -103,12 +103,12 @@ def test_curves_are_followed_while_a_training_is_under_way(noted, tmp_path: Path
     lengths: list[int] = []
 
     class Looks(Told):
-        def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+        def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
             lengths.extend(len(epochs) for epochs in noted.epochs.values())
 
     asked = [recipe(training={"epochs": 3})]
-    with tracked(Tracking(["noted"], tmp_path), made.planner.plan(asked), tmp_path, Looks()) as watcher:
-        SerialExecutor(made).run(asked, watcher=watcher)
+    with tracked(Tracking(["noted"], tmp_path), made.planner.plan(asked), tmp_path, Looks()) as callback:
+        SerialExecutor(made).run(asked, callback=callback)
     assert lengths == [1, 2]  # what was there before each epoch but the first
 
 
@@ -116,8 +116,8 @@ def test_what_was_done_before_is_tracked_as_well_and_nothing_twice(noted, tmp_pa
     made = runner(vectors(), tmp_path)
     SerialExecutor(made).run(grid())
     for _ in range(2):
-        with tracked(Tracking(["noted"], tmp_path), made.planner.plan(grid()), tmp_path, Told()) as watcher:
-            SerialExecutor(made).run(grid(), watcher=watcher)
+        with tracked(Tracking(["noted"], tmp_path), made.planner.plan(grid()), tmp_path, Told()) as callback:
+            SerialExecutor(made).run(grid(), callback=callback)
         assert len(noted.finished) == 4
 
 
@@ -126,8 +126,8 @@ def test_a_tracker_that_fails_warns_once_and_stops_neither_training_nor_the_othe
     asked = grid()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        with tracked(Tracking(["failing", "noted"], tmp_path), made.planner.plan(asked), tmp_path, Told()) as watcher:
-            ends = SerialExecutor(made).run(asked, watcher=watcher)
+        with tracked(Tracking(["failing", "noted"], tmp_path), made.planner.plan(asked), tmp_path, Told()) as callback:
+            ends = SerialExecutor(made).run(asked, callback=callback)
     (said,) = [str(one.message) for one in heard if "failing" in str(one.message)]
     assert "No space left" in said
     assert "the same command later adds what is missing" in said
@@ -138,12 +138,12 @@ def test_a_tracker_that_fails_warns_once_and_stops_neither_training_nor_the_othe
 def test_the_other_watcher_hears_everything(noted, tmp_path: Path):
     asked = grid()
     plain, through = Told(), Told()
-    SerialExecutor(runner(vectors(), tmp_path / "a")).run(asked, watcher=plain)
+    SerialExecutor(runner(vectors(), tmp_path / "a")).run(asked, callback=plain)
     made = runner(vectors(), tmp_path / "b")
-    with tracked(Tracking(["noted"], tmp_path), made.planner.plan(asked), made.root, through) as watcher:
-        SerialExecutor(made).run(asked, watcher=watcher)
-        watcher.run_lost(asked[0], "was killed")
-        watcher.waiting([BusyError("somebody is at it", pid=3)])
+    with tracked(Tracking(["noted"], tmp_path), made.planner.plan(asked), made.root, through) as callback:
+        SerialExecutor(made).run(asked, callback=callback)
+        callback.on_run_lost(asked[0], "was killed")
+        callback.on_wait([BusyError("somebody is at it", pid=3)])
     assert through.heard == [*plain.heard, ("lost", "was killed"), ("waiting", 3)]
 
 

@@ -26,7 +26,7 @@ from gated_domains.runs.json_files import write_json
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import read_results
 from gated_domains.settings.search import Between, OneOf
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 from made_runs import NothingIsTrained, Watcher, made_up_result, recipe, runner, vectors
 
 
@@ -277,16 +277,16 @@ def test_a_trial_is_chosen_by_the_number_that_selects_its_epoch(tmp_path):
 
 
 def test_what_was_tried_is_found_again_and_the_chosen_one_is_not_trained_twice(tmp_path):
-    watcher = Watcher()
-    tuning = tuned("erm", 3, by(runner(vectors(), tmp_path, watcher=watcher)))
-    assert len(watcher.began) == len(all_runs(tmp_path)) == 3
-    again = runner(vectors(), tmp_path, watcher=NothingIsTrained())
+    callback = Watcher()
+    tuning = tuned("erm", 3, by(runner(vectors(), tmp_path, callback=callback)))
+    assert len(callback.began) == len(all_runs(tmp_path)) == 3
+    again = runner(vectors(), tmp_path, callback=NothingIsTrained())
     assert told(tuned("erm", 3, by(again))) == told(tuning)
     again.run(tuning.settled(recipe()))
 
 
 def test_a_loss_that_becomes_no_number_ends_one_trial_and_not_the_search(tmp_path):
-    maker = runner(vectors(), tmp_path, watcher=(watcher := Watcher()))
+    maker = runner(vectors(), tmp_path, callback=(callback := Watcher()))
     wild = {"rate": 1e30}
 
     class Wild(Halving):
@@ -303,9 +303,9 @@ def test_a_loss_that_becomes_no_number_ends_one_trial_and_not_the_search(tmp_pat
         tuning = tuned("linear", 3, run_all, tuner="wild")
         (search,) = tuning.searches.values()
         assert [trial.score is None for trial in search.trials] == [False, True, False]
-        began = len(watcher.began)
+        began = len(callback.began)
         tuned("linear", 3, run_all, tuner="wild")
-        assert len(watcher.began) == began  # neither what is done nor what broke is tried again
+        assert len(callback.began) == began  # neither what is done nor what broke is tried again
     finally:
         del proposals.TUNERS["wild"]
     with pytest.raises(NotFiniteError):

@@ -98,8 +98,8 @@ def test_no_word_of_it_reaches_the_person(capsys):
 
 
 def test_a_tuning_goes_on_where_it_was_and_finds_the_same(tmp_path):
-    def tuned(watcher: Watcher) -> list[Any]:
-        maker = runner(vectors(), tmp_path, watcher=watcher)
+    def tuned(callback: Watcher) -> list[Any]:
+        maker = runner(vectors(), tmp_path, callback=callback)
         asked = [recipe(hold_out=name).with_method(choose_method("erm")) for name in ("north", "west")]
         found = tune(asked, 6, seed=3, tuner="optuna", run_all=lambda some: [maker.run(trial) for trial in some])
         return [(s.chosen, [(trial.settings, trial.score) for trial in s.trials]) for s in found.searches.values()]

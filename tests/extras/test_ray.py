@@ -18,7 +18,7 @@ import made_grids
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import RayExecutor, SerialExecutor
 from gated_domains.runs.folder import RunFolder, all_runs
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 from made_grids import Told, assert_same_runs, grid
 from made_runs import assert_refused, call, recipe, runner, table, vectors
 
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayExecutor]:
 
 def test_a_cluster_makes_the_same_runs_to_the_bit_each_once_and_tells_of_their_ends(cluster, tmp_path):
     told = Told()
-    runs = cluster.run(grid(), watcher=told)
+    runs = cluster.run(grid(), callback=told)
     assert_same_runs(runs, SerialExecutor(runner(vectors(), tmp_path)).run(grid()))
     assert {what for what, _ in told.heard} == {"ended"}
     assert len(told.heard) == len(set(told.heard)) == 6
@@ -63,7 +63,7 @@ def killing(folder: RunFolder, times: int) -> threading.Thread:
 def test_a_process_of_the_cluster_killed_in_mid_training_is_replaced_and_the_run_goes_on(cluster, tmp_path):
     chosen = [recipe("erm", seed=seed, training=LONG) for seed in (10, 11)]
     thread, told = killing(cluster.runner.folder(chosen[0]), 2), Told()
-    runs = cluster.run(chosen, watcher=told)
+    runs = cluster.run(chosen, callback=told)
     thread.join()
     assert len(told.all("lost")) == 2
     assert sorted(told.all("ended")) == sorted(run.name for run in runs)
@@ -91,7 +91,7 @@ def test_a_run_that_another_process_is_at_is_waited_for(cluster):
     chosen, told = recipe("erm", seed=40), Told()
     with cluster.runner.folder(chosen).lock():
         done: list[RunFolder] = []
-        thread = threading.Thread(target=lambda: done.extend(cluster.run([chosen], watcher=told)), daemon=True)
+        thread = threading.Thread(target=lambda: done.extend(cluster.run([chosen], callback=told)), daemon=True)
         thread.start()
         until(lambda: bool(told.all("waiting")))
         assert told.all("waiting")[0] == os.getpid()

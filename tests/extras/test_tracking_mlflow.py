@@ -64,7 +64,7 @@ def assert_is_the_run(root: Path, shown: Any, run: RunFolder) -> None:
 
 def test_a_run_is_read_back_as_it_is_in_its_folder(tmp_path: Path):
     made, asked = runner(vectors(), tmp_path), [recipe("gdu", seed=3, training={"epochs": 3})]
-    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.watcher:
+    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.callback:
         run = made.run(asked[0])
     (shown,) = all_runs(tmp_path)
     assert_is_the_run(tmp_path, shown, run)
@@ -127,7 +127,7 @@ def test_a_training_that_was_cut_off_goes_on_in_the_same_run(tmp_path: Path):
     (half,) = all_runs(tmp_path)
     assert half.info.status == "RUNNING"
     again = runner(vectors(), tmp_path)
-    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, again, asked, Told()) as again.watcher:
+    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, again, asked, Told()) as again.callback:
         run = again.run(asked[0])
     (whole,) = all_runs(tmp_path)
     assert whole.info.run_id == half.info.run_id
@@ -169,7 +169,7 @@ def test_a_store_that_cannot_be_reached_is_refused_before_anything_is_trained(tm
 
 def test_a_store_that_is_gone_in_between_stops_no_training(tmp_path: Path):
     made, asked = runner(vectors(), tmp_path), [recipe(seed=0), recipe(seed=1)]
-    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.watcher:
+    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.callback:
         made.run(asked[0])
         (tmp_path / "mlflow.db").write_bytes(b"this is no store any more" * 1000)
         with pytest.warns(UserWarning, match="mlflow could not take the run"):

@@ -55,7 +55,7 @@ def oddly_named() -> DomainDataset:
 
 def test_curves_and_final_scores_are_those_of_the_run(tmp_path: Path):
     made, asked = runner(vectors(), tmp_path), [recipe("gdu", training={"epochs": 3})]
-    with Tracking(["tensorboard"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.watcher:
+    with Tracking(["tensorboard"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.callback:
         run = made.run(asked[0])
     assert_is_the_run(tmp_path / "tensorboard" / run.name, run)
     assert {"train/task", "validation/overall", "validation/domain/south", "selection", "rate"} <= curves(
@@ -119,7 +119,7 @@ def test_a_training_that_was_cut_off_goes_on_with_one_curve(tmp_path: Path):
     half = curves(next((tmp_path / "tensorboard").iterdir()))
     assert 0 < len(half["selection"]) < 4
     again = runner(vectors(), tmp_path)
-    with Tracking(["tensorboard"], tmp_path) as tracking, tracked(tracking, again, asked, Told()) as again.watcher:
+    with Tracking(["tensorboard"], tmp_path) as tracking, tracked(tracking, again, asked, Told()) as again.callback:
         run = again.run(asked[0])
     assert_is_the_run(tmp_path / "tensorboard" / run.name, run)
 

@@ -22,7 +22,8 @@ from gated_domains.cli import main, one_voice
 from gated_domains.data.batches import DomainBatch
 from gated_domains.methods import ERM
 from gated_domains.methods.method import Terms
-from gated_domains.training import loop
+from gated_domains.training import trainer
+from gated_domains.training.callbacks import checkpoint
 
 BROKEN_AT = 5  # the step at which the second process's loss is no number
 CLOCK_STEPS = 3
@@ -57,14 +58,14 @@ def a_broken_share() -> Iterator[None]:
 @contextmanager
 def killed() -> Iterator[None]:
     """Every process kills itself before this step."""
-    step = loop.Training._step
+    step = trainer.Trainer._train_step
 
-    def last(self: loop.Training, batch: DomainBatch) -> None:
-        if self.place.step == KILLED_AT:
+    def last(self: trainer.Trainer, batch: DomainBatch) -> None:
+        if self.step == KILLED_AT:
             os.kill(os.getpid(), signal.SIGKILL)
         step(self, batch)
 
-    with patch.object(loop.Training, "_step", last):
+    with patch.object(trainer.Trainer, "_train_step", last):
         yield
 
 
@@ -83,5 +84,5 @@ def work(commands: dict[str, list[str]], found: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     # Nobody ends these processes when one has ended, and the clock is looked at more often than in a long training.
-    with patch.object(one_voice, "_PATIENCE", 0.0), patch.object(loop, "_CLOCK_STEPS", CLOCK_STEPS):
+    with patch.object(one_voice, "_PATIENCE", 0.0), patch.object(checkpoint, "_CLOCK_STEPS", CLOCK_STEPS):
         work(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

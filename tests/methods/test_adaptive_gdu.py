@@ -16,7 +16,8 @@ from gated_domains.estimators.saving import load_estimator
 from gated_domains.experiments.model import Model
 from gated_domains.export.exporting import export_model
 from gated_domains.layer.annealing import Adapted, hand_on
-from gated_domains.training.outcome import Keeping
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.progress import ProgressCallback
 from small_trainings import Records, build, identical, material, pictures, training, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
@@ -44,7 +45,7 @@ def made(journal: Records | None = None, **more: Any) -> Any:
 def test_the_number_is_found_in_the_first_epochs_and_told_by_epoch():
     journal = Records()
     run = made(journal, epochs=4)
-    run.run()
+    run.fit()
     assert [record["measures"]["num_bases"] for record in journal] == [3, 3, 3, 3]
     assert run.method.units.settled
     assert run.method.units.history[-1].num_bases == 3
@@ -52,7 +53,7 @@ def test_the_number_is_found_in_the_first_epochs_and_told_by_epoch():
 
 def test_gates_on_features_wait_for_an_epoch():
     journal = Records()
-    made(journal, settings={"gating": "features"}, epochs=3, patience=None).run()
+    made(journal, settings={"gating": "features"}, epochs=3, patience=None).fit()
     found = [record["measures"]["num_bases"] for record in journal]
     assert found[0] == 1
     assert all(count >= 1 for count in found)
@@ -60,21 +61,19 @@ def test_gates_on_features_wait_for_an_epoch():
 
 def test_other_methods_tell_of_no_number():
     journal = Records()
-    made(journal, settings={"num_bases": 3}, epochs=1).run()
+    made(journal, settings={"num_bases": 3}, epochs=1).fit()
     assert "num_bases" not in journal[0]["measures"]
 
 
-class Interrupts:
-    """A watcher that interrupts a training at a step."""
+class Interrupts(ProgressCallback):
+    """Interrupts a training at a step."""
 
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int) -> None:
         if step == self.step:
             raise KeyboardInterrupt
-
-    def epoch_ended(self, record: dict) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -90,16 +89,17 @@ class Interrupts:
     ids=str,
 )
 def test_cut_between_epochs_it_ends_as_if_it_had_never_been_cut(tmp_path, more):
-    whole, journal = made(Records(), epochs=3, patience=None, **more), Records()
-    whole.run()
-    keeping = Keeping(folder=tmp_path, seconds=0.0)
-    first = made(journal, epochs=3, patience=None, keeping=keeping, watcher=Interrupts(12), **more)
+    expected, journal = Records(), Records()
+    whole = made(expected, epochs=3, patience=None, **more)
+    whole.fit()
+    checkpoint = Checkpoint(tmp_path, seconds=0.0)
+    first = made(journal, epochs=3, patience=None, checkpoint=checkpoint, progress=Interrupts(12), **more)
     with pytest.raises(KeyboardInterrupt):  # within the second epoch
-        first.run()
-    again = made(journal, epochs=3, patience=None, keeping=keeping, **more)
-    again.run()
+        first.fit()
+    again = made(journal, epochs=3, patience=None, checkpoint=checkpoint, **more)
+    again.fit()
     assert identical(weights(again.method), weights(whole.method))
-    assert journal.timeless() == whole.journal.timeless()
+    assert journal.timeless() == expected.timeless()
 
 
 def test_deviations_of_gated_norms_are_handed_on():

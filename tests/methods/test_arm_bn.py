@@ -19,8 +19,8 @@ from gated_domains.data.errors import DataError
 from gated_domains.experiments.model import Model
 from gated_domains.methods import ERM, METHODS, Method
 from gated_domains.methods.arm_bn import ARMBN, by_their_batch
-from gated_domains.training.material import Material
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
+from gated_domains.training.training_data import TrainingData
 from small_trainings import DOMAINS, Unwrapped, build, identical, pictures, train, vectors, weights
 
 
@@ -189,7 +189,7 @@ def test_it_recovers_under_a_shift_of_brightness_where_erm_is_lost():
     data = lights(seed=0)
     sources, unseen = np.flatnonzero(data.domains != 3), np.flatnonzero(data.domains == 3)
     samples = place(data, fit_encoding(data, sources))
-    material = Material(dataset=data, samples=samples, train=sources[:240], validation=sources[240:])
+    material = TrainingData(dataset=data, samples=samples, train=sources[:240], validation=sources[240:])
     right = {}
     for name in ("erm", "arm-bn"):
         method = build(name, data)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.methods import Ensemble
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
 from small_trainings import build, material, train
 
 MEMBERS = 5

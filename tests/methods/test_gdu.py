@@ -27,17 +27,18 @@ from gated_domains.layer.gates import residual
 from gated_domains.methods import GDU, PaperGDU
 from gated_domains.methods.gdu import GDUSettings
 from gated_domains.settings import parsed
-from gated_domains.training.material import Material, looks
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.training_data import TrainingData, looks
 from small_trainings import build, identical, material, pictures, train, training, vectors, weights
 
 
-def prepared(data: Material, **settings: Any) -> GDU:
+def prepared(data: TrainingData, **settings: Any) -> GDU:
     method = build("gdu", data.dataset, settings=settings).eval()
     method.prepare(lambda: looks(data, 0))
     return method
 
 
-def view(method: GDU, data: Material) -> torch.Tensor:
+def view(method: GDU, data: TrainingData) -> torch.Tensor:
     """What gates see of the training rows."""
     inputs = torch.cat(list(data.samples.input_batches(InOrder(data.train, 512))))
     with torch.no_grad():
@@ -49,15 +50,13 @@ def residuals(method: GDU, rows: torch.Tensor) -> torch.Tensor:
     return residual(products, method.units.gate.explaining(products)).detach()
 
 
-class Diary:
+class Diary(ProgressCallback):
     """What of a method is seen at the end of every epoch."""
 
     def __init__(self, method: GDU) -> None:
         self.method, self.pages = method, []
 
-    def stepped(self, step: int, steps: int) -> None: ...
-
-    def epoch_ended(self, record: dict[str, Any]) -> None:
+    def on_epoch(self, record: dict[str, Any]) -> None:
         self.pages.append(weights(self.method))
 
     def values(self, name: str) -> list[float]:
@@ -135,7 +134,7 @@ def test_coverage_is_renewed_at_each_epoch_and_fits_the_weights_that_are_kept():
     data = material(vectors())
     method = build("gdu", data.dataset, settings={"lambda_ols": 1.0})
     diary = Diary(method)
-    train(method, data, watcher=diary)
+    train(method, data, progress=diary)
     assert len(set(diary.values("units.coverage.q50"))) == 3
     found = residuals(method, view(method, data))
     for name, level in (("q50", 0.5), ("q97", 0.97)):
@@ -147,7 +146,7 @@ def test_a_view_of_the_raw_input_is_taken_once():
     data = material(vectors())
     method = build("gdu", data.dataset)
     diary = Diary(method)
-    train(method, data, watcher=diary)
+    train(method, data, progress=diary)
     for name in ("units.kernel.sigma", "units.gate.kappa", "backbone.standardised.mean"):
         assert len(set(diary.values(name))) == 1
 
@@ -157,7 +156,7 @@ def test_gates_on_what_the_body_makes_are_fitted_again_after_the_first_epoch_and
     data = material(vectors())
     method = build("gdu", data.dataset, settings={"gating": gating})
     diary = Diary(method)
-    train(method, data, epochs=4, watcher=diary)
+    train(method, data, epochs=4, progress=diary)
     first, *rest = diary.values("units.kernel.sigma")
     assert len(set(rest)) == 1
     assert first != rest[0]
@@ -167,12 +166,12 @@ def test_fitting_again_the_optimiser_forgets_the_bases_it_knew():
     data = material(vectors())
     method = build("gdu", data.dataset, settings={"gating": "features"})
     run = training(method, data, epochs=1, rate=1e-3)
-    run.run()
-    state = run.optimizer.state[method.units.bases]
+    run.fit()
+    state = run.update.optimizer.state[method.units.bases]
     assert state["exp_avg"].abs().max() > 0
     method.train()
     before = method.units.bases.detach().clone()
-    method.renew(run._looks, epoch=1, optimizer=run.optimizer)
+    method.renew(run.looks, epoch=1, optimizer=run.update.optimizer)
     assert state["exp_avg"].abs().max() == 0
     assert not torch.equal(before, method.units.bases)
 
@@ -389,7 +388,7 @@ def test_in_training_gates_are_of_samples_whichever_predict():
     data, ended = material(vectors()), []
     for gates in ("sample", "batch"):
         method = build("gdu", data.dataset, settings={"test_gates": gates})
-        training(method, data, rule=SELECTION_RULES["last"]).run()
+        training(method, data, rule=SELECTION_RULES["last"]).fit()
         ended.append(weights(method))
     assert identical(*ended)
 

@@ -16,7 +16,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.methods import lisa
 from gated_domains.methods.lisa import cut_and_pasted, mixed, random_partners
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
 from small_trainings import build, material, pictures, train, vectors
 
 WITHIN_LABELS, WITHIN_DOMAINS = torch.tensor(True), torch.tensor(False)

@@ -8,7 +8,7 @@ import torch
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.methods import METHODS, Classes, Method, Problem
-from gated_domains.training.freezing import FrozenBody
+from gated_domains.training.training_data import FrozenBody
 from made_bodies import Atoms, Words, tokens
 from made_graphs import in_rows, made_graphs
 

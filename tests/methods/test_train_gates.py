@@ -16,11 +16,11 @@ from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_parsing import choose_method
 from gated_domains.methods import GDU, METHODS
 from gated_domains.methods.method import total
-from gated_domains.training.material import Material, looks
+from gated_domains.training.training_data import TrainingData, looks
 from small_trainings import build, material, pictures, train, vectors
 
 
-def prepared(data: Material, **settings: Any) -> GDU:
+def prepared(data: TrainingData, **settings: Any) -> GDU:
     """GDU that was fitted to data, in eval mode and with deviations that are not 0."""
     method = build("gdu[train_gates=batch]", data.dataset, settings=settings).eval()
     method.prepare(lambda: looks(data, 0))
@@ -31,7 +31,7 @@ def prepared(data: Material, **settings: Any) -> GDU:
     return method
 
 
-def rows_of(data: Material, count: int = 48) -> DomainBatch:
+def rows_of(data: TrainingData, count: int = 48) -> DomainBatch:
     inputs = torch.cat(list(looks(data, 0)))[:count]
     return DomainBatch(inputs, torch.arange(count) % 3, None)
 

@@ -22,8 +22,9 @@ from safetensors.torch import save_file
 
 from gated_domains.runs.folder import RunFolder
 from gated_domains.training import checkpoints
-from gated_domains.training.loop import Training
-from gated_domains.training.outcome import Keeping
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.trainer import Trainer
 from small_trainings import build, material, training, vectors, weights
 
 #: What is trained: the method, its settings, those of the training.
@@ -47,13 +48,13 @@ POINTS = [
 ]
 
 
-def new_training(case: str, folder: Path | None, journal: Any, watcher: Any = None) -> Training:
+def new_training(case: str, folder: Path | None, journal: Any, progress: Any = None) -> Trainer:
     """A training from its start; it goes on from what lies in the folder."""
     name, settings, more = CASES[case]
     dataset = vectors(STEPS * 16 + 40)
     method = build(name, dataset, settings=settings).eval()  # whatever mode it comes in
     torch.manual_seed(7)
-    keeping = None if folder is None else Keeping(folder=folder, seconds=0.0)
+    checkpoint = None if folder is None else Checkpoint(folder, seconds=0.0)
     data = material(dataset, train=STEPS * 16, validation=30)
     return training(
         method,
@@ -61,14 +62,14 @@ def new_training(case: str, folder: Path | None, journal: Any, watcher: Any = No
         epochs=EPOCHS,
         batch_size=16,
         patience=None,
-        keeping=keeping,
+        checkpoint=checkpoint,
         journal=journal,
-        watcher=watcher,
+        progress=progress,
         **more,
     )
 
 
-class Scythe:
+class Scythe(ProgressCallback):
     """Ends this process at a point of the training, as a pulled plug would."""
 
     def __init__(self, kind: str, number: int) -> None:
@@ -77,11 +78,11 @@ class Scythe:
             whole = checkpoints._write
             checkpoints._write = lambda path, content: self._half(whole, path, content)
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int) -> None:
         self.step = step
         self._at("stepped", step)
 
-    def epoch_ended(self, record: dict[str, Any]) -> None:
+    def on_epoch(self, record: dict[str, Any]) -> None:
         self._at("ended", record["epoch"])
 
     def _half(self, write: Callable[[Path, bytes], None], path: Path, content: bytes) -> None:
@@ -106,12 +107,12 @@ def cut(case: str, folder: Path) -> None:
 
 
 def until(case: str, folder: Path, kind: str, number: int) -> None:
-    new_training(case, folder, RunFolder(folder), Scythe(kind, number)).run()
+    new_training(case, folder, RunFolder(folder), Scythe(kind, number)).fit()
 
 
 def finish(case: str, folder: Path) -> None:
     run = new_training(case, folder, RunFolder(folder))
-    outcome = run.run()
+    outcome = run.fit()
     save_file(weights(run.method), folder / "weights.safetensors")
     about = {"best_epoch": outcome.best_epoch, "epochs": outcome.epochs, "validation": outcome.validation.as_json()}
     (folder / "outcome.json").write_text(json.dumps(about))

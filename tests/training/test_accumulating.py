@@ -13,10 +13,11 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import SelectionRule
 from gated_domains.methods import Classes
-from gated_domains.training import loop
-from gated_domains.training.material import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks
-from gated_domains.training.outcome import Keeping
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.callbacks import early_stopping
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.prediction import predict_rows
+from gated_domains.training.training_data import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 
 
@@ -127,25 +128,22 @@ def test_a_plateau_lowers_the_rate_after_epochs_without_a_better_score(data):
 
 def test_a_plateau_on_the_loss_lowers_the_rate_after_epochs_without_a_lower_loss_whatever_the_score(data, monkeypatch):
     losses = iter([5.0, 4.0, 4.0, 4.5, 3.9, 3.95, 3.9, 1.0])  # after the fourth epoch and after the seventh
-    monkeypatch.setattr(loop, "validation_loss", lambda output, targets: next(losses))
+    monkeypatch.setattr(early_stopping, "validation_loss", lambda output, targets: next(losses))
     journal = Records()
     train(build("erm", data.dataset), data, rule=BY_EPOCH, journal=journal, **FALLING, plateau_on="loss")
     assert [record["rate"] for record in journal] == pytest.approx([0.01 * 0.5**n for n in (0, 0, 0, 0, 1, 1, 1, 2)])
 
 
-class Cut:
+class Cut(ProgressCallback):
     """Ctrl-C after so many steps."""
 
     def __init__(self, after: int) -> None:
         self.left = after
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int) -> None:
         self.left -= 1
         if self.left == 0:
             raise KeyboardInterrupt
-
-    def epoch_ended(self, record: dict[str, Any]) -> None:
-        pass
 
 
 @pytest.mark.parametrize("after", [6, 7, 9, 12])  # two steps an epoch: within the waiting and after the first drop
@@ -156,12 +154,12 @@ def test_a_training_that_was_cut_knows_how_long_it_has_waited(data, tmp_path, af
     uncut = build("erm", data.dataset)
     torch.manual_seed(5)
     train(uncut, data, rule=BY_EPOCH, journal=whole, **falling)
-    more = {"keeping": Keeping(folder=tmp_path, seconds=0.0), "journal": journal, "rule": BY_EPOCH, **falling}
+    more = {"checkpoint": Checkpoint(tmp_path, seconds=0.0), "journal": journal, "rule": BY_EPOCH, **falling}
     torch.manual_seed(0)
     method = build("erm", data.dataset)
     torch.manual_seed(5)
     with pytest.raises(KeyboardInterrupt):
-        train(method, data, watcher=Cut(after), **more)
+        train(method, data, progress=Cut(after), **more)
     method = build("erm", data.dataset)
     train(method, data, **more)
     assert journal.timeless() == whole.timeless()

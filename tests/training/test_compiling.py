@@ -15,10 +15,10 @@ SCRIPT = """
 import torch
 from gated_domains.backbones import mixstyle
 from gated_domains.backbones.bodies import SmallCNN
-from gated_domains.experiments.recipe_parsing import parse_methods
+from gated_domains.experiments.recipe import methods_written
 from gated_domains.methods import Classes, Problem
-from gated_domains.training import compiling
-from gated_domains.training.compiling import compiled_objective
+from gated_domains.training import engine
+from gated_domains.training.engine import compiled_objective
 from torch._dynamo.backends.debugging import aot_eager
 
 SHAPE, made = (3, 16, 16), []
@@ -31,7 +31,7 @@ def counting(module, example):
 
 def method_of(written, seed=0):
     torch.manual_seed(seed)
-    (choice,) = parse_methods(written)
+    (choice,) = methods_written(written)
     problem = Problem(
         kind="images", shape=SHAPE, outputs=3, task=Classes(), make_body=lambda: SmallCNN(SHAPE), domains=()
     )
@@ -46,7 +46,7 @@ def batch(seed=0):
 
 
 torch.set_num_threads(1)
-compiling.BACKEND = counting
+engine.BACKEND = counting
 
 for written in ("erm", "gdu-paper[gate=mmd]", "gdu"):
     for seed in range(2):

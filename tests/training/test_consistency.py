@@ -15,7 +15,8 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer import GateWarning
 from gated_domains.layer.tasks import Binary, Logits, MultiClass, MultiLabel, ProbabilisticRegression, Regression
 from gated_domains.methods import METHODS, Numbers
-from gated_domains.training.consistency import TEACHER_DECAY
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.mixing import TEACHER_DECAY
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, material, pictures, training
 
@@ -34,19 +35,19 @@ def started(name: str = "erm", **settings):
 
 
 def plain_batch(run) -> DomainBatch:
-    return next(iter(run.material.samples.batches(run.sampler)))
+    return next(iter(run.data.samples.batches(run.sampler)))
 
 
 def both(run) -> tuple[DomainBatch, DomainBatch]:
     plain = plain_batch(run)
-    mixed = run.fourier(plain)
-    return mixed, run.consistency.both_views(plain, mixed)
+    mixed = run.update.fourier(plain)
+    return mixed, run.update.consistency.both_views(plain, mixed)
 
 
 @pytest.mark.parametrize("ema", [None, 0.9])
 def test_each_sample_is_there_twice_and_has_the_teachers_prediction_for_its_other_view(ema):
     run = started(ema=ema)
-    average = run.ema or run.teacher
+    average = run.update.ema or run.update.teacher
     assert average.decay == (ema or TEACHER_DECAY)
     for value in average.averages.values():
         value.add_(0.1)  # a teacher that is not the method itself
@@ -70,9 +71,9 @@ def test_the_teacher_moves_no_running_statistics_and_drops_nothing_out():
     run.method.backbone.body.register_forward_hook(lambda module, args, features: noise(features))
     run.method.backbone.body.add_module("noise", noise)
     plain = plain_batch(run)
-    mixed = run.fourier(plain)
+    mixed = run.update.fourier(plain)
     before = {name: buffer.clone() for name, buffer in run.method.named_buffers()}
-    once, again = (run.consistency.both_views(plain, mixed).soft_targets for _ in range(2))
+    once, again = (run.update.consistency.both_views(plain, mixed).soft_targets for _ in range(2))
     assert torch.equal(once, again)
     assert all(torch.equal(buffer, before[name]) for name, buffer in run.method.named_buffers())
     assert noise.training
@@ -80,36 +81,38 @@ def test_the_teacher_moves_no_running_statistics_and_drops_nothing_out():
 
 
 def test_a_teacher_of_its_own_is_the_average_of_the_weights_after_every_step():
-    class Averages:
-        def stepped(self, step, steps):
+    class Averages(ProgressCallback):
+        def on_step(self, step, steps):
             decay = min(TEACHER_DECAY, step / (9 + step))  # steps are counted from 1
             for name, p in run.method.named_parameters():
                 averages[name] = decay * averages[name] + (1 - decay) * p.detach()
 
-        def epoch_ended(self, record): ...
-
-    run = training(build("erm", data().dataset), data(), epochs=2, watcher=Averages(), **MIXED)
+    run = training(build("erm", data().dataset), data(), epochs=2, progress=Averages(), **MIXED)
     start = {name: p.detach().clone() for name, p in run.method.named_parameters()}
     averages = dict(start)
-    run.run()
-    assert run.teacher.count == run.place.step > 1
-    for name, average in run.teacher.averages.items():
+    run.fit()
+    assert run.update.teacher.count == run.step > 1
+    for name, average in run.update.teacher.averages.items():
         torch.testing.assert_close(average, averages[name])
-    assert not all(torch.equal(average, start[name]) for name, average in run.teacher.averages.items())
+    assert not all(torch.equal(average, start[name]) for name, average in run.update.teacher.averages.items())
 
 
 @pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")
 def test_a_teacher_has_the_bases_that_were_refitted():
-    run = training(build("gdu", data().dataset, settings={"num_bases": "adaptive"}), data(), epochs=2, **MIXED)
-    run.start()
-    run.begin_epoch()
+    class EpochStarts(ProgressCallback):
+        def on_epoch_start(self, trainer):
+            seen.append(torch.equal(run.update.teacher.averages["units.bases"], run.method.units.bases))
+
+    method, seen = build("gdu", data().dataset, settings={"num_bases": "adaptive"}), []
+    run = training(method, data(), epochs=2, progress=EpochStarts(), **MIXED)
+    run.fit()
     assert run.method.units.active.sum() > 1
-    assert torch.equal(run.teacher.averages["units.bases"], run.method.units.bases)
+    assert seen[0]
 
 
 def test_no_gradient_reaches_the_teacher():
     run = started()
-    run.consistency.begin_step(1_000, 10)
+    run.update.consistency.begin_step(1_000, 10)
     _, twice = both(run)
     found = []
     for soft in (twice.soft_targets, twice.soft_targets.detach().clone()):
@@ -124,7 +127,7 @@ def test_a_teacher_with_the_weights_of_the_method_agrees_with_it_where_views_are
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)
         run = started(name)
-    run.consistency.begin_step(1_000, 10)
+    run.update.consistency.begin_step(1_000, 10)
     plain = plain_batch(run)
     own = plain if run.method.uses_domains else plain.without_domains()
     found: list[float] = []
@@ -135,7 +138,8 @@ def test_a_teacher_with_the_weights_of_the_method_agrees_with_it_where_views_are
         return terms
 
     objective.backward = lambda loss: loss.backward()
-    run.method.step(objective, run.consistency.both_views(own, own), torch.optim.SGD(run.method.parameters(), lr=0.0))
+    twice = run.update.consistency.both_views(own, own)
+    run.method.step(objective, twice, torch.optim.SGD(run.method.parameters(), lr=0.0))
     assert found
     assert found == pytest.approx([0.0] * len(found), abs=1e-5)
 
@@ -144,7 +148,7 @@ def test_the_weight_rises_over_the_first_30_percent_of_steps():
     run = started()
     found = []
     for step in (0, 15, 30, 100):
-        run.consistency.begin_step(step, 100)
+        run.update.consistency.begin_step(step, 100)
         found.append(both(run)[1].soft_weight.item())
     assert found == pytest.approx([0.0, 1.0, 2.0, 2.0])
 
@@ -197,7 +201,7 @@ def test_the_parts_of_an_accumulated_batch_have_both_views_each():
     run, seen = started(accumulate=2), []
     objective = run.method.objective
     run.method.objective = lambda batch: seen.append(batch) or objective(batch)
-    run.run()
+    run.fit()
     assert {len(batch) for batch in seen} == {run.settings.batch_size}
     assert all(torch.equal(batch.targets[0::2], batch.targets[1::2]) for batch in seen)
     assert all(batch.soft_targets is not None for batch in seen)
@@ -206,7 +210,7 @@ def test_the_parts_of_an_accumulated_batch_have_both_views_each():
 def test_the_curves_of_a_training_show_it():
     journal = Records()
     run = training(build("erm", data().dataset), data(), epochs=2, journal=journal, **MIXED)
-    run.run()
+    run.fit()
     assert [record["train"]["consistency"] > 0 for record in journal] == [True, True]
 
 
@@ -223,13 +227,13 @@ def test_it_needs_mixed_images():
 
 
 def test_features_of_a_frozen_body_are_left_as_they_are():
-    from gated_domains.training.fine_tuning import on_cached_features
+    from gated_domains.training.feature_cache import on_cached_features
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)
         method = build("gdu", data().dataset, mode="fine_tune")
         with on_cached_features(method, data(), key="k", seed=0) as cached:
             run = training(method, cached, epochs=1, **MIXED)
-            assert run.fourier is None
-            assert run.consistency is None
-            run.run()
+            assert run.update.fourier is None
+            assert run.update.consistency is None
+            run.fit()

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gated_domains.layer import GatedDomainUnits
+from gated_domains.training.callbacks.ema import EMA
 from gated_domains.training.checkpoints import load_checkpoint, save_checkpoint
-from gated_domains.training.ema import EMA
 
 
 def network() -> nn.Module:
@@ -113,7 +113,7 @@ def test_its_own_parameters_come_back_where_swapping_itself_fails(monkeypatch):
     ema.update(model)
     before = snapshot(model)
     ema.averages["1.weight"].resize_(5)  # something is wrong half way through
-    monkeypatch.setattr("gated_domains.training.ema._same_parameters", lambda *sides: None)
+    monkeypatch.setattr("gated_domains.training.callbacks.ema._same_parameters", lambda *sides: None)
     with pytest.raises(RuntimeError), ema.swapped(model):
         pass
     assert identical(snapshot(model), before)
@@ -180,12 +180,12 @@ def test_a_state_goes_on_exactly_through_a_checkpoint(tmp_path):
     model = network()
     ema = EMA(model, 0.9)
     train(model, ema, 4)
-    path = save_checkpoint(tmp_path, 4, {"model": model.state_dict(), "ema": ema.state()})
+    path = save_checkpoint(tmp_path, 4, {"model": model.state_dict(), "ema": ema.state_dict()})
     again = network()
     state = load_checkpoint(path)
     again.load_state_dict(state["model"])
     resumed = EMA(again, 0.9)
-    resumed.load_state(state["ema"])
+    resumed.load_state_dict(state["ema"])
     for one, average in ((model, ema), (again, resumed)):
         torch.manual_seed(5)
         train(one, average, 3)
@@ -196,7 +196,7 @@ def test_a_state_goes_on_exactly_through_a_checkpoint(tmp_path):
 def test_a_loaded_state_is_a_copy():
     model = nn.Linear(2, 2)
     one, other = EMA(model), EMA(model)
-    other.load_state(one.state())
+    other.load_state_dict(one.state_dict())
     nn.init.zeros_(model.weight)
     other.update(model)
     assert not torch.equal(one.averages["weight"], other.averages["weight"])
@@ -221,4 +221,4 @@ def test_another_model_is_refused():
     with pytest.raises(ValueError, match=r"0\.weight .* make a new EMA"):
         ema.update(model)
     with pytest.raises(ValueError, match=r"0\.weight"):
-        ema.load_state({"count": 1, "averages": {}})
+        ema.load_state_dict({"count": 1, "averages": {}})

@@ -8,21 +8,22 @@ import pytest
 import torch
 from torch import nn
 
-from gated_domains.backbones.backbone import Identity
-from gated_domains.backbones.bodies import MLP
+from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch, place
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.methods import ERM, Numbers
-from gated_domains.training import compiling
+from gated_domains.training import engine
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.metrics import MetricsWriter
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware, as_computed
-from gated_domains.training.graphs import GraphedStep, _shapes
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
-from gated_domains.training.outcome import Keeping
+from gated_domains.training.optimizers import GraphedStep, _shapes
 from gated_domains.training.settings import TrainingSettings
-from small_trainings import Records, build, cpu, material, pictures, train, vectors, weights
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
+from small_trainings import Records, build, cpu, given, material, pictures, train, vectors, weights
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -179,19 +180,24 @@ def test_batches_are_told_apart_by_shape():
     assert _shapes(batch_of(4)) != _shapes(batch_of(4, domains=True))
 
 
-def on_gpu(dataset, *, train: int = 160, validation: int = 60) -> Material:
+def on_gpu(dataset, *, train: int = 160, validation: int = 60) -> TrainingData:
     plain = material(dataset, train=train, validation=validation)
     samples = place(dataset, fit_encoding(dataset, plain.train), device="cuda")
-    return Material(dataset=dataset, samples=samples, train=plain.train, validation=plain.validation)
+    return TrainingData(dataset=dataset, samples=samples, train=plain.train, validation=plain.validation)
 
 
-def gpu_training(method: nn.Module, data: Material, *, eager: bool = False, **more) -> Training:
-    others = {name: more.pop(name) for name in ("keeping", "journal", "watcher") if name in more}
+def gpu_training(method: nn.Module, data: TrainingData, *, eager: bool = False, **more) -> Trainer:
+    callbacks = given(
+        MetricsWriter(more.pop("journal")) if "journal" in more else None,
+        *(more.pop(name, None) for name in ("progress", "checkpoint")),
+    )
     settings = TrainingSettings(**{"epochs": 4, "batch_size": 32, "rate": 1e-3, "patience": None, **more})
     fabric = Hardware(device="cuda", devices=1).fabric(settings.precision)
-    run = Training(method, data, settings, fabric=fabric, seed=0, rule=SELECTION_RULES["source_validation"], **others)
-    if eager and isinstance(run.advance, GraphedStep):
-        run.advance = run.advance.step
+    run = Trainer(
+        method, data, settings, fabric=fabric, seed=0, rule=SELECTION_RULES["source_validation"], callbacks=callbacks
+    )
+    if eager and isinstance(run.update.advance, GraphedStep):
+        run.update.advance = run.update.advance.step
     return run
 
 
@@ -210,8 +216,8 @@ def test_twenty_recorded_steps_are_those_of_the_eager_loop(name):
         method = build(name, data.dataset, body=MLP((6,), (16, 8), dropout=0))
         journal = Records()
         run = gpu_training(method, data, eager=eager, journal=journal)  # 4 epochs of 5 steps
-        step = run.advance  # a finished training has let go of it
-        run.run()
+        step = run.update.advance  # a finished training has let go of it
+        run.fit()
         assert eager or step.graph is not None
         found.append((weights(method), journal))
     assert_close(found[1][0], found[0][0])
@@ -228,8 +234,8 @@ def test_every_method_is_recorded_in_every_precision_and_learns(name, precision)
     run = gpu_training(method, data, precision=precision, journal=journal)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # that it cannot be recorded
-        step = run.advance  # a finished training has let go of it
-    run.run()
+        step = run.update.advance  # a finished training has let go of it
+    run.fit()
     assert step.graph is not None
     assert sum(journal[-1]["train"].values()) < sum(journal[0]["train"].values())
 
@@ -240,8 +246,8 @@ def test_class_weights_do_not_keep_a_step_from_being_recorded():
 
     data = on_gpu(vectors())
     run = gpu_training(build("erm", data.dataset, task=Classes(torch.tensor([1.0, 2.0, 0.5]))), data)
-    step = run.advance  # a finished training has let go of it
-    run.run()
+    step = run.update.advance  # a finished training has let go of it
+    run.fit()
     assert step.graph is not None
 
 
@@ -276,12 +282,12 @@ def test_a_step_that_asks_the_host_is_not_recorded_and_training_goes_on():
         made = build("erm", data.dataset)  # with dropout, whose generator knows of recordings
         method = Asking(made.backbone, 3, made.task)
         run = gpu_training(method, data, eager=eager)
-        step = run.advance
+        step = run.update.advance
         if eager:
-            run.run()
+            run.fit()
         else:
             with pytest.warns(RuntimeWarning, match="cannot be recorded as a CUDA graph"):
-                run.run()
+                run.fit()
             assert step.failed
         found.append(weights(method))
     assert_close(*found)
@@ -293,15 +299,13 @@ def test_on_a_gpu_too_a_cut_training_ends_as_if_it_had_never_been_cut(precision,
     class StopError(Exception):
         pass
 
-    class Watch:
+    class Watch(ProgressCallback):
         def __init__(self, at: int) -> None:
             self.at = at
 
-        def stepped(self, step: int, steps: int) -> None:
+        def on_step(self, step: int, steps: int) -> None:
             if step == self.at:
                 raise StopError
-
-        def epoch_ended(self, record) -> None: ...
 
     data = on_gpu(vectors())
     found = []
@@ -310,14 +314,14 @@ def test_on_a_gpu_too_a_cut_training_ends_as_if_it_had_never_been_cut(precision,
             method = build("gdu", data.dataset)
             torch.manual_seed(7)
             run = gpu_training(
-                method, data, precision=precision, watcher=Watch(at), epochs=3,
-                keeping=Keeping(folder=tmp_path / str(cuts), seconds=0.0),
+                method, data, precision=precision, progress=Watch(at), epochs=3,
+                checkpoint=Checkpoint(tmp_path / str(cuts), seconds=0.0),
             )  # fmt: skip
             if at > 0:
                 with pytest.raises(StopError):
-                    run.run()
+                    run.fit()
             else:
-                run.run()
+                run.fit()
         found.append(weights(method))
     assert_close(*found)
 
@@ -326,8 +330,8 @@ def test_on_a_gpu_too_a_cut_training_ends_as_if_it_had_never_been_cut(precision,
 def test_sgd_is_not_recorded():
     data = on_gpu(vectors())
     run = gpu_training(build("erm", data.dataset), data, optimizer="sgd", epochs=1)
-    assert not isinstance(run.advance, GraphedStep)
-    run.run()
+    assert not isinstance(run.update.advance, GraphedStep)
+    run.fit()
 
 
 # -- compiled ----------------------------------------------------------------------------------------------------------
@@ -337,17 +341,17 @@ def test_an_objective_that_cannot_be_compiled_runs_as_it_is_and_says_so(monkeypa
     def refuses(module, example):
         raise RuntimeError("there is no compiler here")
 
-    monkeypatch.setattr(compiling, "BACKEND", refuses)
+    monkeypatch.setattr(engine, "BACKEND", refuses)
     torch._dynamo.reset()
     made = vectors()
     data, settings = material(made), TrainingSettings(epochs=1, batch_size=40, patience=None)
     shared = {"fabric": cpu(), "seed": 0, "rule": SELECTION_RULES["source_validation"]}
     plain, method = build("erm", made), build("erm", made)
     torch.manual_seed(0)
-    Training(plain, data, settings, **shared).run()
+    Trainer(plain, data, settings, **shared).fit()
     torch.manual_seed(0)
     with pytest.warns(RuntimeWarning, match="cannot be compiled .*no compiler here.*; it runs without, slower"):
-        Training(method, data, settings, **shared, compiled=True).run()
+        Trainer(method, data, settings, **shared, compiled=True).fit()
     assert weights(method).keys() == weights(plain).keys()
     for name, value in weights(method).items():
         torch.testing.assert_close(value, weights(plain)[name])

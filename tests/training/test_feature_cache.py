@@ -124,7 +124,7 @@ def test_every_mode_comes_back_where_the_backbone_fails(tmp_path):
 
 
 def test_no_gradient_and_no_autocast_reaches_the_features(tmp_path):
-    class ProgressBar(Network):
+    class Watching(Network):
         def forward(self, inputs: Tensor) -> View:
             assert not torch.is_grad_enabled()
             assert not torch.is_autocast_enabled("cpu")
@@ -132,7 +132,7 @@ def test_no_gradient_and_no_autocast_reaches_the_features(tmp_path):
 
     torch.manual_seed(0)
     with torch.autocast("cpu"):
-        extract(tmp_path, ProgressBar())
+        extract(tmp_path, Watching())
         assert torch.is_autocast_enabled("cpu")
 
 

@@ -13,10 +13,9 @@ from gated_domains.backbones.gating import Style
 from gated_domains.data.sampling import InOrder
 from gated_domains.methods import Method
 from gated_domains.training import feature_cache
-from gated_domains.training.fine_tuning import on_cached_features
-from gated_domains.training.freezing import Frozen, FrozenBody
-from gated_domains.training.material import Material
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.feature_cache import on_cached_features
+from gated_domains.training.prediction import predict_rows
+from gated_domains.training.training_data import Frozen, FrozenBody, TrainingData
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 
 HEADS = {
@@ -29,7 +28,7 @@ HEADS = {
 }
 
 
-def trained_body(kind: str) -> tuple[Material, SmallCNN | MLP]:
+def trained_body(kind: str) -> tuple[TrainingData, SmallCNN | MLP]:
     """Data, and a body that has seen some: its running statistics are not those of the start."""
     data = material(pictures(80) if kind == "images" else vectors(80), train=60, validation=20)
     method = build("erm", data.dataset)
@@ -42,7 +41,7 @@ def trained():
     return {kind: trained_body(kind) for kind in ("images", "vectors")}
 
 
-def fine_tuned(data: Material, body: nn.Module, head: str, **more: object) -> tuple[Method, Material]:
+def fine_tuned(data: TrainingData, body: nn.Module, head: str, **more: object) -> tuple[Method, TrainingData]:
     name, settings = HEADS[head]
     method = build(name, data.dataset, mode="fine_tune", body=body, settings=settings)
     with on_cached_features(method, data, key="some data", seed=0) as cached:
@@ -73,7 +72,7 @@ def test_the_body_is_bit_by_bit_as_it_was_and_the_head_has_moved(head, kind, tra
         np.testing.assert_allclose(values, whole.arrays()[field], rtol=1e-4, atol=1e-5)
 
 
-def predict_rows_of(method: Method, cached: Material, data: Material):
+def predict_rows_of(method: Method, cached: TrainingData, data: TrainingData):
     """Predictions of cached rows, by the method with the cache in the place of its backbone."""
     whole = method.backbone
     values = cached.samples.values

@@ -14,7 +14,8 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer.tasks import Prediction
 from gated_domains.methods import ERM, Classes, Method
 from gated_domains.methods.method import Terms
-from gated_domains.training.fourier import FourierMix, mix_amplitudes
+from gated_domains.training.callbacks.ema import training_inputs
+from gated_domains.training.mixing import FourierMix, mix_amplitudes
 from small_trainings import CLASSES, build, material, pictures, training
 
 
@@ -143,7 +144,7 @@ def test_a_training_knows_the_value_of_black_unless_images_are_standardised():
     prepared = material(pictures(100), train=64, validation=30)
     run = training(build("erm", prepared.dataset), prepared, epochs=1, fourier_mix=0.5)
     black = prepared.samples.encoding.tensor(torch.zeros(1, 8, 8, 3, dtype=torch.uint8))
-    assert black.unique().tolist() == [run.fourier.black]
+    assert black.unique().tolist() == [run.update.fourier.black]
     assert ImageEncoding(8, 8, 3, standardise=True).black is None
 
 
@@ -171,7 +172,7 @@ def test_images_are_mixed_for_a_method_with_any_network(parts):
     seen, images = [], material(pictures(100), train=64, validation=30)
     for probability in (None, 1.0):
         method = Own()
-        training(method, images, epochs=1, fourier_mix=probability, accumulate=parts).run()
+        training(method, images, epochs=1, fourier_mix=probability, accumulate=parts).fit()
         seen.append(torch.cat(method.seen))
     assert seen[0].shape == seen[1].shape
     assert not torch.equal(*seen)
@@ -181,15 +182,15 @@ def test_images_are_mixed_for_a_method_with_any_network(parts):
 def test_averaged_weights_take_norm_statistics_from_images_as_they_are_trained_on(switch):
     prepared = material(pictures(100), train=64, validation=30)
     run = training(build("erm", prepared.dataset), prepared, epochs=1, ema=0.9, **switch, precision="32")
-    run.run()
+    run.fit()
     conv, norm = run.method.backbone.body.blocks[0][:2]
 
     def mean(inputs):
         with torch.no_grad():
             return conv(torch.cat(list(inputs))).mean((0, 2, 3))
 
-    torch.testing.assert_close(norm.running_mean, mean(run._training_inputs()), rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(norm.running_mean, mean(run._looks()), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_mean, mean(training_inputs(run)), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(norm.running_mean, mean(run.looks()), rtol=1e-4, atol=1e-5)
 
 
 def test_a_probability_above_1_is_refused():

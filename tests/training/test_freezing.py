@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gated_domains.backbones.backbone import View
-from gated_domains.training.freezing import Frozen, freeze
+from gated_domains.training.training_data import Frozen, freeze
 
 
 def body() -> nn.Module:

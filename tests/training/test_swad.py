@@ -12,11 +12,10 @@ import torch
 from torch import nn
 
 from gated_domains.evaluation.metrics import validation_loss
+from gated_domains.training.callbacks.ema import renew_norms
+from gated_domains.training.callbacks.swad import SWAD, Valley
 from gated_domains.training.checkpoints import load_checkpoint, save_checkpoint
-from gated_domains.training.material import looks
-from gated_domains.training.norms import renew_norms
-from gated_domains.training.swad import SWAD
-from gated_domains.training.valley import Valley
+from gated_domains.training.training_data import looks
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 
 #: As a small network's loss on the sources' validation rows goes: down, along, and up again as it over-fits.
@@ -176,7 +175,7 @@ def test_steps_after_the_valley_count_for_nothing():
 def test_no_more_than_a_few_means_are_kept():
     for epochs in range(1, len(RECORDED)):
         swad, _, _ = walk(RECORDED[:epochs])
-        assert sum(1 for _, values in swad.state()["means"] if values) <= 3
+        assert sum(1 for _, values in swad.state_dict()["means"] if values) <= 3
 
 
 def test_buffers_and_frozen_parameters_stay_the_modules_own():
@@ -220,9 +219,9 @@ def test_a_state_goes_on_exactly_through_a_checkpoint(epochs, tmp_path):
     swad, model, _ = walk(RECORDED[:epochs])
     step(model)
     swad.update(model)  # in the middle of an epoch
-    path = save_checkpoint(tmp_path, 1, {"swad": swad.state()})
+    path = save_checkpoint(tmp_path, 1, {"swad": swad.state_dict()})
     resumed, other = SWAD(), copy.deepcopy(model)
-    resumed.load_state(load_checkpoint(path)["swad"], torch.device("cpu"))
+    resumed.load_state_dict(load_checkpoint(path)["swad"])
     for one, its in ((swad, model), (resumed, other)):
         torch.manual_seed(9)
         for loss in RECORDED[epochs:]:

@@ -23,13 +23,15 @@ from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Method
 from gated_domains.settings import parsed
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.ema import training_inputs
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
-from gated_domains.training.fine_tuning import on_cached_features
-from gated_domains.training.loop import Training
-from gated_domains.training.material import Material
-from gated_domains.training.outcome import Keeping
+from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.settings import TrainingSettings
-from small_trainings import Records, build, identical, material, pictures, train, training, vectors, weights
+from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import TrainingData
+from small_trainings import build, identical, material, pictures, train, training, vectors, weights
 
 DATASETS = {"images": pictures, "vectors": vectors}
 SWITCHES: dict[str, dict[str, Any]] = {"mixstyle": {"mixstyle": 1.0}, "swad": {"swad": True}}
@@ -64,7 +66,7 @@ def _without_gate_warnings():
 
 
 @cache
-def data(kind: str) -> Material:
+def data(kind: str) -> TrainingData:
     return material(DATASETS[kind](100), train=64, validation=30)
 
 
@@ -84,17 +86,15 @@ class CutError(Exception):
     pass
 
 
-class Cut:
+class Cut(ProgressCallback):
     """Ends a training after a step."""
 
     def __init__(self, at: int) -> None:
         self.at = at
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int) -> None:
         if step == self.at:
             raise CutError
-
-    def epoch_ended(self, record: dict[str, Any]) -> None: ...
 
 
 # -- every method ----------------------------------------------------------------------------------------------------
@@ -130,21 +130,23 @@ def test_it_trains_every_method_and_makes_a_difference(name, mode, kind, switch)
     + [("erm", "end_to_end", "images", "averaged teacher")],
 )
 def test_killed_in_the_middle_it_ends_as_if_it_had_never_been_cut(name, mode, kind, switch, tmp_path):
-    def attempt(folder, watcher=None) -> Training:
+    def attempt(folder, progress=None) -> Trainer:
         method = build(name, data(kind).dataset, mode=mode)
         torch.manual_seed(7)
-        keeping = None if folder is None else Keeping(folder=folder, seconds=0.0)
+        checkpoint = None if folder is None else Checkpoint(folder, seconds=0.0)
         # The last weights, as the best ones may be older than the interruption. Those of SWAD are an average.
         rule = {} if switch == "swad" else {"rule": SELECTION_RULES["last"]}
-        return training(method, data(kind), epochs=2, keeping=keeping, watcher=watcher, **rule, **TOGETHER[switch])
+        return training(
+            method, data(kind), epochs=2, checkpoint=checkpoint, progress=progress, **rule, **TOGETHER[switch]
+        )
 
     whole = attempt(None)
-    whole.run()
+    whole.fit()
     with pytest.raises(CutError):
-        attempt(tmp_path, Cut(4)).run()  # the last of two steps of the second epoch, before it is kept
+        attempt(tmp_path, Cut(4)).fit()  # the last of two steps of the second epoch, before it is kept
     torch.manual_seed(123)  # whatever the new process drew meanwhile
     again = attempt(tmp_path)
-    again.run()
+    again.fit()
     assert identical(weights(again.method), weights(whole.method))
 
 
@@ -156,11 +158,11 @@ def test_killed_in_the_middle_it_ends_as_if_it_had_never_been_cut(name, mode, ki
 def test_the_mixer_hears_the_domains_and_a_method_that_does_not_use_them_never_does(name, kind, monkeypatch):
     run = training(build(name, data(kind).dataset), data(kind), epochs=1, mixstyle=0.5)
     told, seen = [], []
-    mixer, objective = run.mixing.mixer, run.method.objective
+    mixer, objective = run.update.mixing.mixer, run.method.objective
     mixed = mixer.mixed
     monkeypatch.setattr(mixer, "mixed", lambda x: told.append((len(x), mixer.domains)) or mixed(x))
     monkeypatch.setattr(run.method, "objective", lambda batch: seen.append(batch) or objective(batch))
-    run.run()
+    run.fit()
     assert told
     assert len(seen) >= 2
     if kind == "vectors":
@@ -178,9 +180,9 @@ def test_rows_that_are_mixed_are_told_the_domains_they_have():
     given = material(dataset, train=60, validation=30)
     for name in ("erm", "fish", "arm-bn"):
         run = training(build(name, dataset), given, epochs=1, mixstyle=0.5)
-        mixer, pairs = run.mixing.mixer, []
+        mixer, pairs = run.update.mixing.mixer, []
         mixer.mixed = lambda x, mixer=mixer, pairs=pairs: pairs.append((x[:, 3], mixer.domains)) or x
-        run.run()
+        run.fit()
         assert pairs
         for last, told in pairs:
             levels = {round(float(last[told == domain].std(correction=0)), 4) for domain in told.unique()}
@@ -191,14 +193,14 @@ def test_rows_that_are_mixed_are_told_the_domains_they_have():
 def test_groups_by_domain_and_class_are_mixed_by_domain_alone():
     given = data("vectors")
     run = training(build("erm", given.dataset), given, mixstyle=0.5, group_by=("domain", "class"))
-    mixer = run.mixing.mixer
+    mixer = run.update.mixing.mixer
     assert len(mixer.enough) == 3
-    alone = training(build("erm", given.dataset), given, mixstyle=0.5).mixing.mixer
+    alone = training(build("erm", given.dataset), given, mixstyle=0.5).update.mixing.mixer
     assert torch.equal(mixer.moments.mean, alone.moments.mean)
-    of_groups = {int(style) for style in run.mixing.styles}
-    assert len(run.mixing.styles) == 9
+    of_groups = {int(style) for style in run.update.mixing.styles}
+    assert len(run.update.mixing.styles) == 9
     assert of_groups == {0, 1, 2}
-    run.run()
+    run.fit()
 
 
 def test_groups_by_class_alone_are_refused_for_vectors_and_do_not_matter_to_images():
@@ -222,14 +224,14 @@ def test_without_domains_images_are_mixed_and_vectors_refused_with_the_cure(kind
 
 @pytest.mark.parametrize("kind", DATASETS)
 def test_nothing_is_left_on_the_body_whether_it_ends_well_or_not(kind):
-    for watcher in (None, Cut(1)):
-        run = training(build("gdu", data(kind).dataset), data(kind), epochs=1, mixstyle=1.0, watcher=watcher)
+    for progress in (None, Cut(1)):
+        run = training(build("gdu", data(kind).dataset), data(kind), epochs=1, mixstyle=1.0, progress=progress)
         before = sum(hooks(run.method))
-        if watcher is None:
-            run.run()
+        if progress is None:
+            run.fit()
         else:
             with pytest.raises(CutError):
-                run.run()
+                run.fit()
         assert before > sum(hooks(run.method)) == 0
 
 
@@ -240,9 +242,9 @@ def hooks(method: Method) -> list[int]:
 def test_mixing_changes_neither_the_validation_nor_what_the_method_looks_at():
     given, looked = data("vectors"), []
     run = training(build("gdu", given.dataset, settings={"gating": "features"}), given, epochs=3, mixstyle=1.0)
-    mixed = run.mixing.mixer.mixed
-    run.mixing.mixer.mixed = lambda x: looked.append(len(x)) or mixed(x)
-    run.run()
+    mixed = run.update.mixing.mixer.mixed
+    run.update.mixing.mixer.mixed = lambda x: looked.append(len(x)) or mixed(x)
+    run.fit()
     assert len(looked) == 3 * len(run.sampler)  # once a step; not when gates are fitted again, nor for validation
 
 
@@ -291,47 +293,41 @@ def test_mixing_and_swad_go_together():
 def test_averaged_weights_are_kept_with_batch_norm_statistics_of_their_own_and_training_goes_on_with_its_own():
     method, other = (build("erm", data("images").dataset) for _ in range(2))
     run = training(method, data("images"), epochs=3, ema=0.9)
-    run.run()
+    run.fit()
     norm = method.backbone.body.blocks[0][1]
     with torch.no_grad():
-        maps = method.backbone.body.blocks[0][0](torch.cat(list(run._looks())))
+        maps = method.backbone.body.blocks[0][0](torch.cat(list(run.looks())))
     torch.testing.assert_close(norm.running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
-    with_ema, without = (
-        training(one, data("images"), epochs=2, **more)
-        for one, more in ((build("erm", data("images").dataset), {"ema": 0.9}), (other, {}))
-    )
-    for one in (with_ema, without):
-        one.start()
-        while not one.over:
-            one._epoch()
-    raw, plain = (one.method.backbone.body.blocks[0][1] for one in (with_ema, without))
-    assert torch.equal(raw.running_mean, plain.running_mean)
-    assert torch.equal(raw.running_var, plain.running_var)
+    last = []
+    for one, more in ((build("erm", data("images").dataset), {"ema": 0.9}), (other, {})):
+        visited = Visited()
+        visited.method = one
+        train(one, data("images"), epochs=2, progress=visited, **more)
+        last.append({name: value for name, value in visited.weights[-1].items() if "running" in name})
+    assert last[0]
+    assert identical(*last)
 
 
 # -- swad ------------------------------------------------------------------------------------------------------------
 
 
-class Visited(Records):
+class Visited(ProgressCallback):
     """The weights after every step."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.method: nn.Module | None = None
         self.weights: list[dict[str, Tensor]] = []
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int) -> None:
         self.weights.append(weights(self.method))
-
-    def epoch_ended(self, record: dict[str, Any]) -> None: ...
 
 
 @pytest.mark.parametrize(("name", "kind"), [("erm", "vectors"), ("gdu", "images"), ("fish", "vectors")])
 def test_the_weights_are_the_hand_average_over_the_steps_of_the_epochs_it_names(name, kind):
     method, visited = build(name, data(kind).dataset), Visited()
     visited.method = method
-    run = training(method, data(kind), epochs=5, swad=True, watcher=visited)
-    outcome = run.run()
+    run = training(method, data(kind), epochs=5, swad=True, progress=visited)
+    outcome = run.fit()
     first, last = run.swad.interval
     inside = visited.weights[first : last + 1]
     for part in trained_names(method):
@@ -345,14 +341,14 @@ def test_the_weights_are_the_hand_average_over_the_steps_of_the_epochs_it_names(
 def test_the_scores_are_those_of_the_average_with_statistics_of_its_own(statistics):
     method = build("gdu", data("images").dataset, settings={"norm_statistics": statistics})
     run = training(method, data("images"), epochs=4, swad=True)
-    outcome = run.run()
+    outcome = run.fit()
     assert not method.training
-    again = run.evidence()
+    again = run.evaluate()
     assert outcome.validation.as_json() == again.scores.as_json()
     assert outcome.selection_score == run.rule(again)
-    assert outcome.best_epoch == run.selector.best_epoch
+    assert outcome.best_epoch == run.selection.selector.best_epoch
     norm, wanted = method.backbone.body.blocks[0][1].normalise, []
-    for seen in run._training_inputs():  # batches of the size of training: the 16 weigh the more, the smaller they are
+    for seen in training_inputs(run):  # batches of the size of training: the 16 weigh the more, the smaller they are
         assert len(seen) == run.settings.batch_size
         with torch.no_grad():
             means = method.backbone.body.blocks[0][0](seen).mean((2, 3))
@@ -368,7 +364,7 @@ def test_the_scores_are_those_of_the_average_with_statistics_of_its_own(statisti
 def test_the_validation_loss_is_looked_at_several_times_an_epoch(segments, monkeypatch):
     losses(monkeypatch, [1.0] * 999)
     run = training(build("erm", data("vectors").dataset), data("vectors"), epochs=2, swad=True, swad_segments=segments)
-    run.run()
+    run.fit()
     steps = len(run.sampler)
     ends = sorted({steps * number // segments for number in range(1, segments + 1)} - {0})
     assert run.swad.ends == [*ends, *(steps + end for end in ends)]
@@ -378,7 +374,7 @@ def test_the_validation_loss_is_looked_at_several_times_an_epoch(segments, monke
 def losses(monkeypatch, curve: list[float]) -> None:
     """A validation loss that goes as it is told."""
     given = iter(curve)
-    monkeypatch.setattr("gated_domains.training.loop.validation_loss", lambda output, targets: next(given))
+    monkeypatch.setattr("gated_domains.training.callbacks.swad.validation_loss", lambda output, targets: next(given))
 
 
 def test_it_ends_when_the_valley_is_over_and_patience_does_not_matter(monkeypatch):
@@ -387,7 +383,7 @@ def test_it_ends_when_the_valley_is_over_and_patience_does_not_matter(monkeypatc
         build("erm", data("vectors").dataset), data("vectors"), epochs=15, patience=1, schedule="constant", swad=True,
         swad_segments=1,
     )  # fmt: skip
-    outcome = run.run()
+    outcome = run.fit()
     assert (outcome.epochs, outcome.stopped) == (10, "early")
     assert outcome.averaged == (0, 4 * len(run.sampler) - 1)
     assert outcome.notes == ("the weights are the average over the flat valley of the validation loss (SWAD)",)
@@ -411,26 +407,26 @@ def test_resumed_after_its_end_it_gives_the_same_average(tmp_path):
     found = []
     for _ in range(2):
         method = build("gdu", data("vectors").dataset)
-        outcome = train(method, data("vectors"), swad=True, keeping=Keeping(folder=tmp_path, seconds=0.0))
+        outcome = train(method, data("vectors"), swad=True, checkpoint=Checkpoint(tmp_path, seconds=0.0))
         found.append((weights(method), outcome.validation.as_json(), outcome.notes))
     assert identical(found[0][0], found[1][0])
     assert found[0][1:] == found[1][1:]
 
 
 def test_a_checkpoint_without_its_means_is_refused(tmp_path):
-    keeping = Keeping(folder=tmp_path, seconds=0.0)
+    checkpoint = Checkpoint(tmp_path, seconds=0.0)
     with pytest.raises(CutError):
-        train(build("erm", data("vectors").dataset), data("vectors"), keeping=keeping, watcher=Cut(2))
+        train(build("erm", data("vectors").dataset), data("vectors"), checkpoint=checkpoint, progress=Cut(2))
     with pytest.raises(DataError, match=r"is of another model .*; delete it to start"):
-        train(build("erm", data("vectors").dataset), data("vectors"), keeping=keeping, swad=True)
+        train(build("erm", data("vectors").dataset), data("vectors"), checkpoint=checkpoint, swad=True)
 
 
 def test_what_gates_are_fitted_to_anew_is_not_averaged_with_what_was_before():
     given = data("vectors")
     method, visited = build("gdu", given.dataset, settings={"gating": "features"}), Visited()
     visited.method = method
-    run = training(method, given, epochs=2, swad=True, watcher=visited)
-    run.run()
+    run = training(method, given, epochs=2, swad=True, progress=visited)
+    run.fit()
     steps = len(run.sampler)
     before, after = visited.weights[steps - 1]["units.bases"], visited.weights[steps]["units.bases"]
     assert not torch.allclose(before, after, atol=0.5)  # fitted again between the two epochs
@@ -458,11 +454,11 @@ def test_on_a_gpu_a_step_with_it_is_recorded(name, kind, switch):
     settings = TrainingSettings(epochs=4, batch_size=16, **ALL_SWITCHES[switch])
     method, fabric = build(name, known.dataset), Hardware(device="cuda", devices=1).fabric("32")
     rule = SELECTION_RULES["source_validation"]
-    run = Training(method, replace(known, samples=samples), settings, fabric=fabric, seed=0, rule=rule)
-    step = run.advance  # a finished training has let go of it
+    run = Trainer(method, replace(known, samples=samples), settings, fabric=fabric, seed=0, rule=rule)
+    step = run.update.advance  # a finished training has let go of it
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # that it cannot be recorded
-        run.run()
+        run.fit()
     assert step.graph is not None
     assert all(torch.isfinite(value).all() for value in weights(method).values())
 

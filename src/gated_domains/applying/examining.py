@@ -21,7 +21,7 @@ from gated_domains.insight.doctor.paired import compare_paired, varied
 from gated_domains.insight.doctor.retrained import HELD_OUT, VALIDATION, Scored, beside_linear_head
 from gated_domains.insight.sampling import drawn
 from gated_domains.methods.gdu_paper import PaperGDU
-from gated_domains.training.material import LARGE_LOOKED_AT, has_large_body
+from gated_domains.training.training_data import LARGE_LOOKED_AT, has_large_body
 
 MOST_ROWS = 20_000
 """Rows of each part that the control reads; of a model with a large body, fewer."""

@@ -38,7 +38,7 @@ from gated_domains.methods.gdu import GDU
 from gated_domains.runs.folder import RECIPE, RunFolder, open_run_folder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
-from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
+from gated_domains.training.training_data import LARGE_BATCH, LOOK_BATCH, has_large_body
 
 _NO_GATES = "{what} has no gates to look at: {label} is no gated model; open one that has (gdu, GDUClassifier)"
 

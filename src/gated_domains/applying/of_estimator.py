@@ -21,7 +21,7 @@ from gated_domains.export.estimator_schema import schema_of_estimator
 from gated_domains.insight.alarm import ChangeAlarm
 from gated_domains.layer.stream import GateStream
 from gated_domains.layer.units import Gates
-from gated_domains.training.predicting import parts_of_one_domain
+from gated_domains.training.prediction import parts_of_one_domain
 
 
 class EstimatorPredictor:

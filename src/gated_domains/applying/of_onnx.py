@@ -18,7 +18,7 @@ from gated_domains.data.new_data import NewData
 from gated_domains.evaluation.scores import Predicted
 from gated_domains.export.feeds import feeding
 from gated_domains.export.onnx_file import OnnxFile
-from gated_domains.training.predicting import parts_of_one_domain
+from gated_domains.training.prediction import parts_of_one_domain
 
 _AT_ONCE = 1_024
 _FIELDS = {"prediction": "output", "beta": "beta", "novelty": "residual", "coverage": "coverage"}

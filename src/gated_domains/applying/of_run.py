@@ -21,7 +21,7 @@ from gated_domains.layer.stream import GateStream
 from gated_domains.methods.gdu import GDU
 from gated_domains.methods.method import Method
 from gated_domains.runs.folder import RunFolder
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
 
 
 class RunPredictor:

@@ -22,7 +22,7 @@ from gated_domains.insight.sampling import drawn, whole_groups
 from gated_domains.insight.shift.report import NewSite, site_shift
 from gated_domains.runs.site_shift import SiteShift
 from gated_domains.training.engine import Hardware
-from gated_domains.training.material import has_large_body
+from gated_domains.training.training_data import has_large_body
 
 ROWS, ROWS_OF_LARGE = 5_000, 1_000
 """Rows of a new site that are looked at, at random, where there are more; the latter by a large body."""

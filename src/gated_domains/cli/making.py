@@ -31,9 +31,9 @@ def watched(executor: Executor, runner: Runner, recipes: Sequence[Recipe], *, tr
     todo, there = plan.missing(runner.root)
     with (
         ProgressBar(todo, done=there, workers=executor.workers) as watching,
-        tracked(tracking, plan, runner.root, watching) as watcher,
+        tracked(tracking, plan, runner.root, watching) as callback,
     ):
-        executor.run(plan, watcher=watcher)
+        executor.run(plan, callback=callback)
 
 
 def run_all(work: Reproducing, tracking: Tracking | None = None) -> BaseException | None:

@@ -107,7 +107,7 @@ def _watched(runner: Runner, recipes: Sequence[Recipe]) -> None:
     from gated_domains.experiments.progress import ProgressBar
 
     todo, there = runner.planner.plan(recipes).missing(runner.root)
-    with ProgressBar(todo, done=there) as runner.watcher:
+    with ProgressBar(todo, done=there) as runner.callback:
         for recipe in recipes:
             runner.run(recipe)
 

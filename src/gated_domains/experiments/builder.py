@@ -30,8 +30,7 @@ from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.provenance import Provenance, refuse_leak
 from gated_domains.runs.recipe import Recipe
 from gated_domains.settings import plain
-from gated_domains.training.freezing import FrozenBody
-from gated_domains.training.material import Material
+from gated_domains.training.training_data import FrozenBody, TrainingData
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,7 +41,7 @@ class BuiltRun:
     spec: ModelSpec
     view: DomainDataset
     """The data as its sources have it: kinds of columns, and which classes there are."""
-    material: Material
+    data: TrainingData
     encoding: Encoding
     task: Task
 
@@ -64,11 +63,11 @@ class Builder:
         encoding = self.encoding(run)
         task = task_for(view, run.split.train, weighted=recipe.training.class_weights)
         spec = self._spec(run, encoding, task)
-        material = self._placed(run, encoding, fabric)
+        data = self._placed(run, encoding, fabric)
         if run.combines:
             spec = replace(spec, architecture=ModelSpec.read(parts[0].path).architecture)
             method = spec.build(task=task)
-            return BuiltRun(method=method, spec=spec, view=view, material=material, encoding=encoding, task=task)
+            return BuiltRun(method=method, spec=spec, view=view, data=data, encoding=encoding, task=task)
         bodies: list[Body] = []
 
         def keep(body: Body) -> Body:
@@ -82,7 +81,7 @@ class Builder:
             make = self._body_maker(run, encoding)
             method = spec.build(task=task, make=lambda: keep(make()))
         spec = replace(spec, architecture=bodies[0].architecture())
-        return BuiltRun(method=method, spec=spec, view=view, material=material, encoding=encoding, task=task)
+        return BuiltRun(method=method, spec=spec, view=view, data=data, encoding=encoding, task=task)
 
     def check(self, run: PlannedRun) -> None:
         """Refuse what cannot be built, before anything is trained: a network is built once and dropped."""
@@ -163,13 +162,13 @@ class Builder:
         pretrained = "false" if recipe.backbone is not None else recipe.pretrained
         return make_body(recipe.body, encoding.shape, pretrained=pretrained, shrunk=recipe.shrunk, about=encoding.about)
 
-    def _placed(self, run: PlannedRun, encoding: Encoding, fabric: Fabric) -> Material:
+    def _placed(self, run: PlannedRun, encoding: Encoding, fabric: Fabric) -> TrainingData:
         """Samples are placed once for all hold-outs that encode them alike, as all of images do."""
         described = f"{fabric.device} {json.dumps(encoding.describe(), sort_keys=True)}"
         kept, view = self._samples, self._view(run)
         if kept is None or kept[0] is not view or kept[1] != described:
             self._samples = kept = (view, described, place(view, encoding, device=fabric.device))
-        return Material(dataset=view, samples=kept[2], train=run.split.train, validation=run.split.validation)
+        return TrainingData(dataset=view, samples=kept[2], train=run.split.train, validation=run.split.validation)
 
     def _view(self, run: PlannedRun) -> DomainDataset:
         return self.data.view(run.recipe, run.split, run.split_hash)

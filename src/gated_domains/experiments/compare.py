@@ -207,9 +207,9 @@ class _Runs:
         todo, done = plan.missing(self.runner.root)
         with (
             ProgressBar(todo, done=done, workers=self.executor.workers, quiet=not self.progress) as bar,
-            tracked(self.tracking, plan, self.runner.root, bar) as watcher,
+            tracked(self.tracking, plan, self.runner.root, bar) as callback,
         ):
-            return self.executor.run(plan, watcher=watcher)
+            return self.executor.run(plan, callback=callback)
 
 
 def _describe_failed(failed: Sequence[tuple[Recipe, RunFolder]]) -> str:

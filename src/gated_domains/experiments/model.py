@@ -25,7 +25,7 @@ from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
 from gated_domains.runs.folder import MODEL_CARD, WEIGHTS
 from gated_domains.runs.json_files import read_json, write_json
 from gated_domains.settings import parsed
-from gated_domains.training.freezing import FrozenBody
+from gated_domains.training.training_data import FrozenBody
 
 FORMAT = 1
 _AGAIN = "delete the run's folder and train it again"

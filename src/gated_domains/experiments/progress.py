@@ -18,6 +18,7 @@ from gated_domains.evaluation.scores import METRICS
 from gated_domains.experiments.planner import PlannedRun, describe
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.utils.locks import BusyError
 
 _WARMING_UP = 5.0  # seconds
@@ -106,7 +107,7 @@ class TimeLeft:
         return sum(took) / len(took) if took else (self.epoch or 0.0) * self._epochs
 
 
-class ProgressBar:
+class ProgressBar(ProgressCallback):
     """Shows how far a list of trainings is, ``workers`` of them at a time, on standard error."""
 
     def __init__(self, runs: Sequence[PlannedRun], *, done: int = 0, workers: int = 1, quiet: bool = False) -> None:
@@ -132,20 +133,20 @@ class ProgressBar:
         if self.progress is not None:
             self.progress.stop()
 
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
+    def on_run_start(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
         self.time.began(recipe.label, epochs=epochs, worker=worker)
         if self.progress is not None:
             if worker not in self.lines:
                 self.lines[worker] = self.progress.add_task("", total=1, left="")
             self._show(worker, description=describe(recipe), total=epochs, completed=0, left="", visible=True)
 
-    def stepped(self, step: int, steps: int, *, worker: int = 0) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         self.time.stepped(step / steps, worker=worker)
         if self.progress is not None and (self.workers > 1 or step % 5 == 0):  # several tell of it seldom enough
             self._show(worker, completed=step / steps * self.time.epochs(worker))
             self.progress.update(self.all_task, left=self._left())
 
-    def epoch_ended(self, record: dict[str, Any], *, worker: int = 0) -> None:
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
         if self.time.epoch_ended(record, worker=worker):
             epoch, all_of_them = _duration(self.time.epoch or 0.0), _duration(self.time.seconds)
             together = f", {self.workers} at a time" * (self.workers > 1)
@@ -155,7 +156,7 @@ class ProgressBar:
             shown = METRICS[scores["metric"]].shown(scores["overall"])
             self._show(worker, completed=record["epoch"] + 1, left=f"validation {shown}")
 
-    def run_ended(
+    def on_run_end(
         self,
         recipe: Recipe,
         folder: RunFolder,
@@ -173,16 +174,16 @@ class ProgressBar:
         )
         self._one_more(recipe, f"validation {metric.shown(result['validation']['overall'])}{held_out}", worker)
 
-    def run_found(self, recipe: Recipe, folder: RunFolder) -> None:
+    def on_run_found(self, recipe: Recipe, folder: RunFolder) -> None:
         self.time.gone(recipe.label)
         self._one_more(recipe, "another process has made it")
 
-    def run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
+    def on_run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
         self.time.lost(worker)
         self._show(worker, visible=False)
         self._say(f"{describe(recipe)}: its process {why}; the training is tried again, from its last checkpoint")
 
-    def waiting(self, busy: Sequence[BusyError]) -> None:
+    def on_wait(self, busy: Sequence[BusyError]) -> None:
         """Say once of every process that it is waited for."""
         who = {"another process" if error.pid is None else f"process {error.pid}": None for error in busy}
         if set(who) - self.waited_for:

@@ -25,7 +25,7 @@ from gated_domains.runs.folder import RECIPE, RunFolder, open_run_folder
 from gated_domains.runs.provenance import split_hash
 from gated_domains.runs.recipe import Recipe
 from gated_domains.training.engine import Hardware
-from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
+from gated_domains.training.training_data import LARGE_BATCH, LOOK_BATCH, has_large_body
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,8 +17,8 @@ from gated_domains.evaluation.metrics import Metric, metric_for
 from gated_domains.evaluation.scores import DomainScores, Scorer
 from gated_domains.methods import Method
 from gated_domains.runs.recipe import Recipe
-from gated_domains.training.material import Material
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
+from gated_domains.training.training_data import TrainingData
 
 VALIDATION, TEST = 0, 1  # what ``part`` says of a row of predictions.npz; the parts scored beside come after these
 
@@ -26,12 +26,12 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def predictions(
-    method: Method, material: Material, split: HoldOut, dataset: DomainDataset, fabric: Fabric
+    method: Method, data: TrainingData, split: HoldOut, dataset: DomainDataset, fabric: Fabric
 ) -> dict[str, NDArray[Any]]:
     """What the method says of validation rows, of the held-out rows and of those scored beside, with the truth."""
     parts = [split.validation, split.test, *split.also.values()]
     rows = np.concatenate(parts)
-    found = predict_rows(method, material.samples, rows, fabric=fabric)
+    found = predict_rows(method, data.samples, rows, fabric=fabric)
     return {
         "rows": rows,
         "part": np.repeat(np.arange(len(parts), dtype=np.uint8), [len(part) for part in parts]),
@@ -45,7 +45,7 @@ def predict_run(
     recipe: Recipe,
     split: HoldOut,
     method: Method,
-    material: Material,
+    data: TrainingData,
     view: DomainDataset,
     whole: DomainDataset,
     fabric: Fabric,
@@ -54,7 +54,7 @@ def predict_run(
 
     ``view`` has the classes of its sources, ``whole`` those of all rows.
     """
-    predicted = predictions(method, material, split, view, fabric)
+    predicted = predictions(method, data, split, view, fabric)
     predicted, temperature = calibrated(predicted) if recipe.calibrate else (predicted, 1.0)
     return in_all_classes(predicted, view, whole), temperature
 

@@ -30,12 +30,13 @@ from gated_domains.runs.environment import environment
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.recipe import Recipe
-from gated_domains.training.engine import Hardware, threads_for
-from gated_domains.training.fine_tuning import on_cached_features
-from gated_domains.training.loop import Training
-from gated_domains.training.memory import PeakMemory
-from gated_domains.training.outcome import Keeping, Outcome, RunWatcher
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.metrics import MetricsWriter
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.engine import Hardware, PeakMemory, threads_for
+from gated_domains.training.feature_cache import on_cached_features
+from gated_domains.training.trainer import Outcome, Trainer
 from gated_domains.utils.locks import BusyError
 
 
@@ -50,7 +51,7 @@ class Runner:
         Folder of the runs.
     hardware
         Where trainings run.
-    watcher
+    callback
         Who is told how far they are.
     checkpoint_seconds
         Least time between two checkpoints.
@@ -62,13 +63,13 @@ class Runner:
         root: str | os.PathLike[str],
         *,
         hardware: Hardware | None = None,
-        watcher: RunWatcher | None = None,
+        callback: ProgressCallback | None = None,
         checkpoint_seconds: float = 20.0,
     ) -> None:
         self.data = dataset if isinstance(dataset, SourceData) else SourceData(dataset)
         self.dataset, self.root = self.data.dataset, Path(root)
         self.hardware = hardware or Hardware()
-        self.watcher, self.checkpoint_seconds = watcher, checkpoint_seconds
+        self.callback, self.checkpoint_seconds = callback, checkpoint_seconds
         self.builder = Builder(self.data)
         self.planner = Planner(self.data, self.builder.check)
         self._fabrics: dict[str, Fabric] = {}
@@ -130,15 +131,15 @@ class Runner:
     def _make(
         self, run: PlannedRun, folder: RunFolder, fabric: Fabric, parts: list[RunFolder], selecting: list[RunFolder]
     ) -> None:
-        recipe, watcher = run.recipe, None if run.combines else self.watcher
+        recipe, callback = run.recipe, None if run.combines else self.callback
         if fabric.is_global_zero:
             about = {**environment(str(fabric.device)), "processes": fabric.world_size}
             folder.write_about(
                 recipe.relative_to(folder.path, named=DATASETS),
                 about | ({"compiled": True} if self.hardware.compile else {}),
             )
-            if watcher is not None:
-                watcher.run_began(recipe, folder, epochs=recipe.training.epochs)
+            if callback is not None:
+                callback.on_run_start(recipe, folder, epochs=recipe.training.epochs)
         memory = PeakMemory(fabric.device)
         threads = threads_for(recipe.training.batch_size * math.prod(self.builder.encoding(run).shape))
         with findings_heard() as complaints, threads, _failure_noted(folder, fabric):
@@ -150,8 +151,8 @@ class Runner:
             notes = [*trained.notes, *complaints]
             trained = replace(trained, notes=notes, peak_memory=memory.bytes())
             result = write_run(trained, folder, self.data, [*parts, *selecting])
-            if watcher is not None:
-                watcher.run_ended(recipe, folder, result.to_json())
+            if callback is not None:
+                callback.on_run_end(recipe, folder, result.to_json())
 
     def _trained(
         self, run: PlannedRun, folder: RunFolder, fabric: Fabric, parts: list[RunFolder], selecting: list[RunFolder]
@@ -161,35 +162,37 @@ class Runner:
         built = self.builder.build(run, parts, fabric)
         rule, patience = _selection(recipe, selecting)
         # The oracle alone selects by what it is scored on.
-        material = replace(built.material, validation=run.split.test) if rule.oracle else built.material
+        data = replace(built.data, validation=run.split.test) if rule.oracle else built.data
         began = time.monotonic()
         with ExitStack() as held:
             if recipe.method.mode == "fine_tune":
                 content = "-".join(value for name, value in run.data.items() if name != "name")
                 key = run_hash({"data": content, "encoding": built.encoding.describe()})
-                material = held.enter_context(on_cached_features(built.method, material, key=key, seed=recipe.seed))
+                data = held.enter_context(on_cached_features(built.method, data, key=key, seed=recipe.seed))
             extracting = time.monotonic() - began
-            training = Training(
+            trainer = Trainer(
                 built.method,
-                material,
+                data,
                 recipe.training.model_copy(update={"patience": patience}),
                 fabric=fabric,
                 seed=recipe.seed,
                 rule=rule,
                 scorer=scorer_for(recipe, run.split, built.view, TEST if rule.oracle else VALIDATION),
-                keeping=Keeping(folder=folder.path, seconds=self.checkpoint_seconds),
-                journal=folder,
-                watcher=self.watcher,
+                callbacks=[
+                    MetricsWriter(folder),
+                    *([] if self.callback is None else [self.callback]),
+                    Checkpoint(folder.path, seconds=self.checkpoint_seconds),
+                ],
                 compiled=self.hardware.compile,
             )
-            outcome = training.run()
+            outcome = trainer.fit()
             outcome = replace(outcome, seconds=outcome.seconds + extracting)
-            rows = min(recipe.training.batch_size, len(material.train))
+            rows = min(recipe.training.batch_size, len(data.train))
             notes = [*_process_notes(built, fabric.world_size, rows), *outcome.notes, *built.encoding.notes]
             notes += self.builder.notes(recipe)
             if recipe.validation_domain is not None:
                 notes.append(f"selected by {recipe.validation_domain}, a source domain that does not train")
-            return self._predicted(run, replace(built, material=material), outcome, notes, fabric)
+            return self._predicted(run, replace(built, data=data), outcome, notes, fabric)
 
     def _combined(self, run: PlannedRun, folder: RunFolder, fabric: Fabric, parts: list[RunFolder]) -> TrainedRun:
         """The members of an ensemble as one model."""
@@ -218,7 +221,7 @@ class Runner:
     ) -> TrainedRun:
         """A training with its predictions, and the validation scores of these."""
         recipe, whole = run.recipe, self.dataset
-        predicted, temperature = predict_run(recipe, run.split, built.method, built.material, built.view, whole, fabric)
+        predicted, temperature = predict_run(recipe, run.split, built.method, built.data, built.view, whole, fabric)
         validation = scores(recipe, run.split, whole, predicted, VALIDATION)
         assert validation is not None
         outcome = replace(outcome, validation=validation)

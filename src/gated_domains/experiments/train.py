@@ -152,7 +152,7 @@ def train(
     with (
         Tracking(trackers if first_process() else (), root) as tracking,
         ProgressBar(todo, done=done, quiet=not progress) as bar,
-        tracked(tracking, plan, root, bar) as runner.watcher,
+        tracked(tracking, plan, root, bar) as runner.callback,
     ):
         folder = runner.make(plan.runs[plan.asked[0]], plan)
     return Run(folder.path, tracking.look)

@@ -15,7 +15,7 @@ from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed, plain
-from gated_domains.training.trouble import NotFiniteError
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 
 TRIAL_SEED = 0
 _FORMAT = 1

@@ -26,7 +26,7 @@ from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.provenance import Provenance, seen_by
 from gated_domains.runs.recipe import Recipe, mixes_vectors
 from gated_domains.runs.result import RunResult, Scores
-from gated_domains.training.outcome import Outcome
+from gated_domains.training.trainer import Outcome
 
 _FEW_SCORED = 30
 _SELECTS_BY_VALIDATION = ("source_validation", "source_pooled", "source_loss", "worst_class", "out_of_domain")

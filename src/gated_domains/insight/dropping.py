@@ -16,7 +16,7 @@ from gated_domains.evaluation.calibration import tempered
 from gated_domains.evaluation.scores import Metric, has_score, score_by_domain
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.methods.gdu import GDU
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from gated_domains.insight.sampling import Limits, Sampled, sample
 from gated_domains.insight.views import bases_of, compare, view
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.insight import Insight
-from gated_domains.training.material import LARGE_LOOKED_AT, has_large_body
-from gated_domains.training.predicting import predict_rows
+from gated_domains.training.prediction import predict_rows
+from gated_domains.training.training_data import LARGE_LOOKED_AT, has_large_body
 
 _VECTORS_A_BASIS = 20  # that are shown in the plane
 _FEW = Limits(compared=LARGE_LOOKED_AT, scored=500)  # where each row costs a run of a large body, or a file

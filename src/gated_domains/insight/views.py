@@ -15,7 +15,7 @@ from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder
 from gated_domains.layer.gates import Weighed
 from gated_domains.methods.gdu import GDU
-from gated_domains.training.material import LARGE_BATCH, LOOK_BATCH, has_large_body
+from gated_domains.training.training_data import LARGE_BATCH, LOOK_BATCH, has_large_body
 
 
 class Compared(NamedTuple):

@@ -1,30 +1,38 @@
-"""Devices, precision and processes, by Lightning Fabric; the loop stays ours."""
+"""Devices, precision and processes by Lightning Fabric; compiled objectives and peak memory."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
-from torch import Tensor
+from torch import Tensor, _dynamo
+from torch._dynamo.exc import TorchDynamoException
 
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.methods.method import Method, Terms
-from gated_domains.training.compiling import CompileError, compiled_objective
 from gated_domains.training.settings import Precision
 
 # Numbers in a batch. On two cores the small network is as fast on one, a table ten times faster, and whoever else
 # uses the cores is not in the way.
 _WORTH_THREADS = 1_000_000
+
+
 _SAID = 200  # letters of what a compiler complains of
+
+
 _PRECISIONS: dict[str, str] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed", "64": "64-true"}
 
 
@@ -145,3 +153,120 @@ def _numbers(precision: Precision, accelerator: str) -> dict[str, Any]:
         return {"precision": _PRECISIONS[precision]}
     name = "bf16-mixed" if accelerator == "cpu" else _PRECISIONS[precision]  # CPUs have no 16 bits but these
     return {"plugins": [Autocast(cast(Any, name), device=accelerator)]}
+
+
+_NEVER = torch.iinfo(torch.int64).max
+
+
+def from_all(fabric: Fabric, value: Tensor) -> Tensor:
+    """``(processes, ...)``: what each of them has, of one shape. Not Fabric's own, which warns that it is outdated."""
+    if fabric.world_size == 1:
+        return value.unsqueeze(0)
+    own = value.to(fabric.device).contiguous()
+    parts = [torch.empty_like(own) for _ in range(fabric.world_size)]
+    dist.all_gather(parts, own)
+    return torch.stack(parts)
+
+
+def from_first(fabric: Fabric, tensors: Iterable[Tensor]) -> None:
+    """Overwrite tensors with what the first process has in them."""
+    if fabric.world_size > 1:
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), src=0)
+
+
+def earliest(fabric: Fabric, step: int | None) -> int | None:
+    """The process with the earliest step; None where none has one."""
+    if fabric.world_size == 1:
+        return None if step is None else 0
+    steps = from_all(fabric, torch.tensor(_NEVER if step is None else step))
+    rank = int(steps.argmin())
+    return None if int(steps[rank]) == _NEVER else rank
+
+
+BACKEND: Any = "inductor"
+
+
+CompileError = TorchDynamoException
+
+
+"""What is raised where an objective cannot be compiled: no compiler for C, a step that a graph cannot hold."""
+
+
+_SETTINGS: dict[str, Any] = {
+    "recompile_limit": 256,  # architectures that one process may meet
+    "accumulated_recompile_limit": 4096,
+    "skip_nnmodule_hook_guards": False,  # or a network whose styles are mixed would be taken for one without
+}
+
+
+def compiled_objective(method: Method, *batch: Tensor | int | None) -> Terms:
+    """The terms of the loss, for the parts of a batch in the order that ``Method.forward`` takes."""
+    with _dynamo.config.patch(_SETTINGS):
+        return cast(Terms, _compiled(BACKEND)(method, *batch))
+
+
+@cache
+def _compiled(backend: Any) -> Any:
+    return torch.compile(_objective, dynamic=False, backend=backend)
+
+
+def _objective(method: Method, *batch: Any) -> Any:
+    return method(*batch)
+
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+_FORGET_PEAK = "5"  # what Linux takes for: let the peak of resident memory begin anew
+
+
+class PeakMemory:
+    """The peak from now on, in bytes: of what torch takes on a GPU, on a CPU of what the process holds in memory.
+
+    Where the peak of a process cannot begin anew, what it reached before hides all that stays below: it is then known
+    only once it has risen.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._hidden_below = 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        elif not _forgotten():
+            self._hidden_below = _resident_peak() or 0
+
+    def bytes(self) -> int | None:
+        """The peak so far; None where it cannot be told."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        peak = _resident_peak()
+        return None if peak is None or peak <= self._hidden_below else peak
+
+
+def _forgotten() -> bool:
+    """Let the peak of this process begin anew; False where the system has no such thing, or does not allow it."""
+    try:
+        _CLEAR.write_text(_FORGET_PEAK)
+    except OSError:
+        return False
+    return True
+
+
+def _resident_peak() -> int | None:
+    """The most bytes that this process had in memory; None where nobody counts them."""
+    try:
+        lines = _STATUS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return _peak_of_usage()
+    found = next((line.split() for line in lines if line.startswith("VmHWM:")), None)
+    return _peak_of_usage() if found is None else int(found[1]) * 1024
+
+
+def _peak_of_usage() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -7,8 +7,8 @@ import os
 import re
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gated_domains import __version__
-from gated_domains.backbones.backbone import View, evaluating
-from gated_domains.data.batches import Samples
+from gated_domains.backbones.backbone import Backbone, CachedBackbone, View, evaluating
+from gated_domains.data.batches import Samples, place
+from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.errors import DataError, cache_dir, decoding, written_whole
+from gated_domains.data.inputs import Features
 from gated_domains.data.progress import progress
 from gated_domains.data.sampling import InOrder
 from gated_domains.layer.kernels import autocast_off
+from gated_domains.methods.method import Method
+from gated_domains.training.training_data import LARGE_BATCH, LOOK_BATCH, TrainingData, has_large_body, looks
 
 MOST_BYTES = 20 * 10**9  # of all entries together
+
+
 _A_WHILE = 100  # batches; fewer are done before anybody wonders
+
+
 _ABANDONED = 24 * 3600  # seconds after which nobody works on a draft any more
 
 
@@ -205,3 +213,28 @@ def _named(thing: Any) -> str:
 def _places_removed(text: str) -> str:
     """Without addresses in memory and names of devices, which differ from process to process."""
     return re.sub(r" at 0x[0-9a-fA-F]+| \(\w+:\d+\)|\.cuda(?=\.\w+Tensor)", "", text)
+
+
+@contextmanager
+def on_cached_features(method: Method, material: TrainingData, *, key: str, seed: int) -> Iterator[TrainingData]:
+    """Inside, the method has a feature cache in place of its backbone, and the material is the cache.
+
+    The backbone runs once over all samples, in eval mode, or not at all where the cache knows it: ``key`` stands for
+    the data and their encoding. After the block the method has its backbone again, untouched.
+    """
+    whole = method.backbone
+    assert isinstance(whole, Backbone)
+    device = material.samples.device
+    whole.to(device)
+    large = has_large_body(whole)
+    if whole.gating is not None:
+        whole.fit_view(looks(material, seed, large=large))
+    batch_size = LARGE_BATCH if large else LOOK_BATCH
+    cache = cached_features(whole, material.samples, key=key, device=device, batch_size=batch_size)
+    dataset = material.dataset.with_inputs(Features(cache.values))
+    samples = place(dataset, FeatureEncoding(cache.values.shape[1]), device=device)
+    method.backbone = CachedBackbone(cache.features, cache.gating)
+    try:
+        yield replace(material, dataset=dataset, samples=samples)
+    finally:
+        method.backbone = whole

@@ -15,7 +15,7 @@ from gated_domains.experiments.planner import Plan, PlannedRun
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
-from gated_domains.training.outcome import GridWatcher
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.utils.locks import BusyError
 
 RETRIES = 3
@@ -37,7 +37,7 @@ class Executor(ABC):
     """How many runs are made at a time."""
 
     @abstractmethod
-    def run(self, plan: Plan | Sequence[Recipe], *, watcher: GridWatcher | None = None) -> list[RunFolder]:
+    def run(self, plan: Plan | Sequence[Recipe], *, callback: ProgressCallback | None = None) -> list[RunFolder]:
         """The finished runs that a plan was asked for, in order; a list of recipes is planned first.
 
         The first run that cannot be made ends it with its error. What workers are making then is not lost: another call
@@ -62,7 +62,7 @@ class Executor(ABC):
 class AsyncExecutor(Executor):
     """An executor that hands runs out and hears of them later."""
 
-    def run(self, plan: Plan | Sequence[Recipe], *, watcher: GridWatcher | None = None) -> list[RunFolder]:
+    def run(self, plan: Plan | Sequence[Recipe], *, callback: ProgressCallback | None = None) -> list[RunFolder]:
         queue = self._queue(plan)
         queue.find_done()
         queue.take_over(self._under_way())
@@ -73,9 +73,9 @@ class AsyncExecutor(Executor):
                     queue.retry_busy()
                     looked = time.monotonic()
                 self._hand_out(queue)
-                if queue.waits and watcher is not None:
-                    watcher.waiting(list(queue.busy.values()))
-                self._receive(queue, watcher)
+                if queue.waits and callback is not None:
+                    callback.on_wait(list(queue.busy.values()))
+                self._receive(queue, callback)
         except KeyboardInterrupt:
             self._stop()  # the next command resumes the runs
             raise
@@ -90,7 +90,7 @@ class AsyncExecutor(Executor):
         """Hand out what is ready, as far as workers are free."""
 
     @abstractmethod
-    def _receive(self, queue: RunQueue, watcher: GridWatcher | None) -> None:
+    def _receive(self, queue: RunQueue, callback: ProgressCallback | None) -> None:
         """Wait for a message of a worker, or until it is time to look at busy runs again."""
 
     @abstractmethod

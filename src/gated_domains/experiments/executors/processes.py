@@ -32,7 +32,7 @@ from gated_domains.experiments.executors.worker import (
 from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.source_data import SourceData
-from gated_domains.training.outcome import GridWatcher
+from gated_domains.training.callbacks.progress import ProgressCallback
 
 
 class ProcessExecutor(AsyncExecutor):
@@ -78,7 +78,7 @@ class ProcessExecutor(AsyncExecutor):
             if worker.take(run):
                 queue.begin(run)
 
-    def _receive(self, queue: RunQueue, watcher: GridWatcher | None) -> None:
+    def _receive(self, queue: RunQueue, callback: ProgressCallback | None) -> None:
         """Wait until a worker says something, or dies, or it is time to look again at what others do."""
         ears: dict[Any, _Worker] = {}
         for worker in self._team:
@@ -86,11 +86,11 @@ class ProcessExecutor(AsyncExecutor):
         heard = wait(list(ears), timeout=POLL_SECONDS if queue.busy else None)
         for worker in dict.fromkeys(ears[ear] for ear in heard):
             for message in worker.messages():
-                self._take(message, worker, queue, watcher)
+                self._take(message, worker, queue, callback)
             if not worker.process.is_alive():
-                self._replace(worker, queue, watcher)
+                self._replace(worker, queue, callback)
 
-    def _take(self, message: Any, worker: _Worker, queue: RunQueue, watcher: GridWatcher | None) -> None:
+    def _take(self, message: Any, worker: _Worker, queue: RunQueue, callback: ProgressCallback | None) -> None:
         if isinstance(message, Ready):
             worker.ready, self._failed_starts = True, 0
         elif isinstance(message, Warned):
@@ -99,11 +99,11 @@ class ProcessExecutor(AsyncExecutor):
         elif isinstance(message, Finished | Busy | Refused | Failed):
             run, worker.run = worker.run, None
             if run is not None:
-                settle(message, run, queue, watcher, worker=worker.number)
-        elif watcher is not None:
-            message.tell(watcher, worker.number)
+                settle(message, run, queue, callback, worker=worker.number)
+        elif callback is not None:
+            message.tell(callback, worker.number)
 
-    def _replace(self, worker: _Worker, queue: RunQueue, watcher: GridWatcher | None) -> None:
+    def _replace(self, worker: _Worker, queue: RunQueue, callback: ProgressCallback | None) -> None:
         """Let go of a worker that died: another is started where there is work. What it was at may be tried again."""
         self._team.remove(worker)
         why = worker.end()
@@ -116,8 +116,8 @@ class ProcessExecutor(AsyncExecutor):
             )
         if worker.run is not None:
             queue.lose(worker.run, why, retries=self.retries)
-            if watcher is not None:
-                watcher.run_lost(worker.run.recipe, why, worker=worker.number)
+            if callback is not None:
+                callback.on_run_lost(worker.run.recipe, why, worker=worker.number)
 
 
 class _Worker:

@@ -19,7 +19,7 @@ from gated_domains.experiments.executors.worker import Outcome, Refused, WorkerS
 from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.source_data import SourceData
-from gated_domains.training.outcome import GridWatcher
+from gated_domains.training.callbacks.progress import ProgressCallback
 
 
 class RayExecutor(AsyncExecutor):
@@ -94,7 +94,7 @@ class RayExecutor(AsyncExecutor):
             self.ray.cancel(task, force=True)
         self._sent.clear()
 
-    def _receive(self, queue: RunQueue, watcher: GridWatcher | None) -> None:
+    def _receive(self, queue: RunQueue, callback: ProgressCallback | None) -> None:
         """Wait until some are through, or it is time to look again at what others do."""
         if not self._sent:
             time.sleep(POLL_SECONDS)
@@ -109,10 +109,10 @@ class RayExecutor(AsyncExecutor):
             except self.ray.exceptions.RayError as error:
                 why = f"was lost ({first_line(error).partition('. ')[0]})"
                 queue.lose(run, why, retries=self.retries)
-                if watcher is not None:
-                    watcher.run_lost(run.recipe, why)
+                if callback is not None:
+                    callback.on_run_lost(run.recipe, why)
             else:
-                settle(outcome, run, queue, watcher)
+                settle(outcome, run, queue, callback)
 
     def close(self) -> None:
         self._stop()

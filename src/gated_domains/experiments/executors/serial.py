@@ -10,7 +10,7 @@ from gated_domains.experiments.planner import Plan
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
-from gated_domains.training.outcome import GridWatcher
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.utils.locks import BusyError
 
 
@@ -20,17 +20,17 @@ class SerialExecutor(Executor):
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
 
-    def run(self, plan: Plan | Sequence[Recipe], *, watcher: GridWatcher | None = None) -> list[RunFolder]:
+    def run(self, plan: Plan | Sequence[Recipe], *, callback: ProgressCallback | None = None) -> list[RunFolder]:
         queue = self._queue(plan)
         done_before = {run.name for run in queue.plan.runs.values() if queue.is_done(run)}
-        before, self.runner.watcher = self.runner.watcher, watcher or self.runner.watcher
+        before, self.runner.callback = self.runner.callback, callback or self.runner.callback
         try:
             # What is next follows from what the first process found and told, never from a clock or a disk that
             # another process may see otherwise.
             while queue.left:
                 if queue.waits:
-                    if watcher is not None:
-                        watcher.waiting(list(queue.busy.values()))
+                    if callback is not None:
+                        callback.on_wait(list(queue.busy.values()))
                     time.sleep(POLL_SECONDS)
                     queue.retry_busy()
                 run = queue.ready[0]
@@ -40,10 +40,10 @@ class SerialExecutor(Executor):
                 except BusyError as busy:
                     queue.put_back(run, busy)
                     continue
-                if found and not run.combines and watcher is not None:
-                    watcher.run_found(run.recipe, queue.done[run.name])
+                if found and not run.combines and callback is not None:
+                    callback.on_run_found(run.recipe, queue.done[run.name])
         finally:
-            self.runner.watcher = before
+            self.runner.callback = before
         return queue.folders()
 
     def close(self) -> None:

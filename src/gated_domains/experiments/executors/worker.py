@@ -26,8 +26,8 @@ from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.source_data import SourceData
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
+from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
-from gated_domains.training.outcome import GridWatcher
 from gated_domains.utils.locks import BusyError
 
 _OURS = "GATED_DOMAINS_"  # variables that name folders of data and caches
@@ -121,8 +121,8 @@ class RunStarted:
     folder: RunFolder
     epochs: int
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.run_began(self.recipe, self.folder, epochs=self.epochs, worker=worker)
+    def tell(self, callback: ProgressCallback, worker: int) -> None:
+        callback.on_run_start(self.recipe, self.folder, epochs=self.epochs, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class Stepped:
     step: int
     steps: int
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.stepped(self.step, self.steps, worker=worker)
+    def tell(self, callback: ProgressCallback, worker: int) -> None:
+        callback.on_step(self.step, self.steps, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class EpochEnded:
 
     record: dict[str, Any]
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.epoch_ended(self.record, worker=worker)
+    def tell(self, callback: ProgressCallback, worker: int) -> None:
+        callback.on_epoch(self.record, worker=worker)
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class RunEnded:
     result: dict[str, Any]
     seconds: float
 
-    def tell(self, watcher: GridWatcher, worker: int) -> None:
-        watcher.run_ended(self.recipe, self.folder, self.result, worker=worker, seconds=self.seconds)
+    def tell(self, callback: ProgressCallback, worker: int) -> None:
+        callback.on_run_end(self.recipe, self.folder, self.result, worker=worker, seconds=self.seconds)
 
 
 Event = RunStarted | Stepped | EpochEnded
@@ -200,28 +200,36 @@ class WorkerFaultError(RuntimeError):
     """A fault in another process that is not due to its input."""
 
 
-class Relay:
-    """A watcher that passes on what it is told, steps a few times a second, and keeps what was trained."""
+class Relay(ProgressCallback):
+    """Passes progress on to another process, steps a few times a second, and keeps what was trained."""
 
     def __init__(self, send: Callable[[Event], None]) -> None:
         self.send = send
         self.trained: list[RunEnded] = []
         self._began = self._stepped = 0.0
 
-    def run_began(self, recipe: Recipe, folder: RunFolder, *, epochs: int) -> None:
+    def on_run_start(self, recipe: Recipe, folder: RunFolder, *, epochs: int, worker: int = 0) -> None:
         self._began, self._stepped = time.monotonic(), 0.0
         self.send(RunStarted(recipe, folder, epochs))
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         now = time.monotonic()
         if now - self._stepped >= _TOLD_EVERY:
             self._stepped = now
             self.send(Stepped(step, steps))
 
-    def epoch_ended(self, record: dict[str, Any]) -> None:
+    def on_epoch(self, record: dict[str, Any], *, worker: int = 0) -> None:
         self.send(EpochEnded(record))
 
-    def run_ended(self, recipe: Recipe, folder: RunFolder, result: dict[str, Any]) -> None:
+    def on_run_end(
+        self,
+        recipe: Recipe,
+        folder: RunFolder,
+        result: dict[str, Any],
+        *,
+        worker: int = 0,
+        seconds: float | None = None,
+    ) -> None:
         self.trained.append(RunEnded(recipe, folder, result, time.monotonic() - self._began))
 
 
@@ -229,7 +237,7 @@ def attempt(make_runner: Callable[[], Runner], run: PlannedRun, send: Callable[[
     """Make one run; what went wrong is returned."""
     try:
         runner = make_runner()
-        runner.watcher = relay = Relay(send)
+        runner.callback = relay = Relay(send)
         return Finished(runner.make(run), relay.trained)
     except BusyError as busy:
         return Busy(busy)
@@ -239,7 +247,9 @@ def attempt(make_runner: Callable[[], Runner], run: PlannedRun, send: Callable[[
         return Failed(traceback.format_exc())
 
 
-def settle(outcome: Outcome, run: PlannedRun, queue: RunQueue, watcher: GridWatcher | None, *, worker: int = 0) -> None:
+def settle(
+    outcome: Outcome, run: PlannedRun, queue: RunQueue, callback: ProgressCallback | None, *, worker: int = 0
+) -> None:
     """Enter the outcome of a run into the queue, and tell of it; a run that cannot be made raises its error."""
     if run.name not in queue.under_way:  # of an earlier queue
         return
@@ -251,8 +261,8 @@ def settle(outcome: Outcome, run: PlannedRun, queue: RunQueue, watcher: GridWatc
         raise WorkerFaultError(f"{run}, in another process:\n{outcome.traceback}")
     else:
         queue.finish(run, outcome.folder)
-        if watcher is not None:
+        if callback is not None:
             for trained in outcome.trained:
-                trained.tell(watcher, worker)
+                trained.tell(callback, worker)
             if not run.combines and not outcome.trained:
-                watcher.run_found(run.recipe, outcome.folder)
+                callback.on_run_found(run.recipe, outcome.folder)

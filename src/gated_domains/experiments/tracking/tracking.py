@@ -14,9 +14,9 @@ from gated_domains.data.errors import DataError, did_you_mean, first_line, listi
 from gated_domains.experiments.planner import Plan
 from gated_domains.experiments.tracking.to_mlflow import MlflowTracker, import_mlflow
 from gated_domains.experiments.tracking.to_tensorboard import TensorBoardTracker
-from gated_domains.experiments.tracking.watching import TrackedWatcher
+from gated_domains.experiments.tracking.watching import TrackingCallback
 from gated_domains.runs.folder import RunFolder
-from gated_domains.training.outcome import GridWatcher
+from gated_domains.training.callbacks.progress import ProgressCallback
 
 
 @runtime_checkable
@@ -116,10 +116,12 @@ class Tracking:
 
 
 @contextmanager
-def tracked(tracking: Tracking | None, plan: Plan, root: Path, watcher: GridWatcher) -> Iterator[GridWatcher]:
-    """While a plan is made in a folder: a watcher that tracks its runs; in the end, also those that were found done."""
+def tracked(
+    tracking: Tracking | None, plan: Plan, root: Path, callback: ProgressCallback
+) -> Iterator[ProgressCallback]:
+    """While a plan is made in a folder: a callback that tracks its runs; in the end, also those that were found done."""
     if not tracking:
-        yield watcher
+        yield callback
         return
-    yield TrackedWatcher(tracking, watcher)
+    yield TrackingCallback(tracking, callback)
     tracking.catch_up(run.folder(root) for run in plan.runs.values())

@@ -15,9 +15,8 @@ from gated_domains.data.inputs import Rows
 from gated_domains.data.sampling import InOrder, Sampler
 from gated_domains.evaluation.scores import Predicted
 from gated_domains.methods.method import Method
-from gated_domains.training.engine import as_computed
-from gated_domains.training.material import LARGE_BATCH, has_large_body
-from gated_domains.training.processes import from_all
+from gated_domains.training.engine import as_computed, from_all
+from gated_domains.training.training_data import LARGE_BATCH, has_large_body
 
 _BATCH = {"cuda": 4096}  # elsewhere 1,024
 _OF_ONE_DOMAIN = 1024  # rows at most where predictions depend on the batch: the same on every device

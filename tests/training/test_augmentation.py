@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gated_domains.data.errors import DataError
-from gated_domains.training import loop
-from gated_domains.training.augmenting import augmented, cropped, exposed, turned
+from gated_domains.training import optimizers
+from gated_domains.training.augmentation import augmented, cropped, exposed, turned
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 
 
@@ -159,7 +159,7 @@ def test_a_training_augments_training_batches_alone(monkeypatch):
         seen.append((how, len(images)))
         return augmented(images, how, generator)
 
-    monkeypatch.setattr(loop, "augmented", watched)
+    monkeypatch.setattr(optimizers, "augmented", watched)
     data = material(pictures(100), train=64, validation=30)
     train(build("erm", data.dataset), data, epochs=2, augment="flips")
     assert seen == [("flips", 32)] * 4  # two batches an epoch, and no validation rows

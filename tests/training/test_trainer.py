@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.backbones.backbone import Identity
-from gated_domains.backbones.bodies import MLP
+from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
@@ -23,8 +22,9 @@ from gated_domains.experiments.model import class_weights
 from gated_domains.layer.tasks import Logits
 from gated_domains.methods import ERM, Classes
 from gated_domains.methods.method import total
-from gated_domains.training.ema import EMA
-from gated_domains.training.graphs import GraphedStep
+from gated_domains.training.callbacks.ema import EMA
+from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.optimizers import GraphedStep
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 
 
@@ -33,17 +33,17 @@ def data():
     return material(vectors(120), train=80, validation=30)
 
 
-class Film:
+class Film(ProgressCallback):
     """The weights of a method after every step, and at the end of every epoch."""
 
     def __init__(self, method) -> None:
         self.method, self.steps, self.epochs, self.told = method, [], [], []
 
-    def stepped(self, step: int, steps: int) -> None:
+    def on_step(self, step: int, steps: int) -> None:
         self.steps.append(weights(self.method))
         self.told.append((step, steps))
 
-    def epoch_ended(self, record: dict[str, Any]) -> None:
+    def on_epoch(self, record: dict[str, Any]) -> None:
         self.epochs.append(weights(self.method))
 
 
@@ -84,7 +84,7 @@ def test_training_ends_when_patience_does_and_the_best_epochs_weights_are_loaded
     method = build("erm", data.dataset)
     film = Film(method)
     outcome = train(
-        method, data, epochs=9, patience=2, schedule="constant", rule=scripted([1, 3, 2, 3, 9]), watcher=film
+        method, data, epochs=9, patience=2, schedule="constant", rule=scripted([1, 3, 2, 3, 9]), progress=film
     )
     assert (outcome.best_epoch, outcome.epochs, outcome.stopped) == (1, 4, "early")
     assert identical(weights(method), film.epochs[1])
@@ -156,7 +156,7 @@ def test_a_record_holds_the_mean_of_every_term_over_the_steps_of_its_epoch(data)
     made = build("erm", data.dataset)
     method = Watched(made.backbone, 3, made.task)
     film, journal = Film(method), Records()
-    train(method, data, epochs=2, batch_size=16, journal=journal, watcher=film)
+    train(method, data, epochs=2, batch_size=16, journal=journal, progress=film)
     for epoch, record in enumerate(journal):
         mine = seen[5 * epoch : 5 * epoch + 5]
         for name in ("task", "pull"):
@@ -179,7 +179,7 @@ def test_steps_are_as_large_as_the_rate_says(data):
     start = copy.deepcopy(method)
     film = Film(method)
     train(
-        method, data, epochs=2, batch_size=40, rate=0.1, optimizer="sgd", momentum=0.0, watcher=film, seed=3
+        method, data, epochs=2, batch_size=40, rate=0.1, optimizer="sgd", momentum=0.0, progress=film, seed=3
     )  # 4 steps
     sampler = training(copy.deepcopy(start), data, epochs=2, batch_size=40, seed=3).sampler
     for step in range(4):
@@ -291,9 +291,9 @@ def test_averaged_weights_are_evaluated_and_kept_while_training_goes_on_with_its
     films = Film(plain), Film(averaged)
     start = weights(averaged)
     torch.manual_seed(1)
-    train(plain, data, watcher=films[0], rule=scripted([1, 2, 3]))
+    train(plain, data, progress=films[0], rule=scripted([1, 2, 3]))
     torch.manual_seed(1)
-    outcome = train(averaged, data, watcher=films[1], rule=scripted([1, 2, 3]), ema=0.5)
+    outcome = train(averaged, data, progress=films[1], rule=scripted([1, 2, 3]), ema=0.5)
     assert all(identical(*both) for both in zip(films[0].steps, films[1].steps, strict=True))
     assert not identical(weights(plain), weights(averaged))
     trained = {name for name, parameter in averaged.named_parameters() if parameter.requires_grad}
@@ -321,14 +321,14 @@ def test_what_is_fitted_anew_starts_its_average_anew(data):
     apart = {}
 
     class Watch(Film):
-        def stepped(self, step: int, steps: int) -> None:
+        def on_step(self, step: int, steps: int) -> None:
             bases = method.units.bases.detach()
-            apart[step] = float((run.ema.averages["units.bases"] - bases).abs().max())
+            apart[step] = float((run.update.ema.averages["units.bases"] - bases).abs().max())
             self.steps.append(bases.clone())
 
     film = Watch(method)
-    run = training(method, data, batch_size=40, ema=0.999, rate=1e-4, watcher=film)  # 2 steps an epoch
-    run.run()
+    run = training(method, data, batch_size=40, ema=0.999, rate=1e-4, progress=film)  # 2 steps an epoch
+    run.fit()
     jump = float((film.steps[2] - film.steps[1]).abs().max())
     assert jump > 1  # the bases were fitted again
     assert apart[3] < 0.01
@@ -352,7 +352,7 @@ def test_an_average_restarts_from_what_was_rewritten_and_from_that_alone():
 
 
 def test_no_step_is_recorded_as_a_graph_on_a_cpu(data):
-    assert not isinstance(training(build("erm", data.dataset), data).advance, GraphedStep)
+    assert not isinstance(training(build("erm", data.dataset), data).update.advance, GraphedStep)
 
 
 def test_one_batch_is_trained_on_where_there_are_fewer_rows_than_a_batch_holds(data):
@@ -380,7 +380,7 @@ def test_a_number_is_selected_by_the_smaller_error():
 def test_looking_at_validation_rows_moves_no_running_statistic(data):
     method = build("gdu", data.dataset)
     film = Film(method)
-    train(method, data, epochs=1, watcher=film)
+    train(method, data, epochs=1, progress=film)
     names = [name for name in film.steps[-1] if "running" in name or "tracked" in name]
     assert names
     assert all(torch.equal(film.steps[-1][name], film.epochs[-1][name]) for name in names)

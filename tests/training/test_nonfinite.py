@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from gated_domains.backbones.backbone import Identity
-from gated_domains.backbones.bodies import MLP
+from gated_domains.backbones.bodies import MLP, Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Shuffled
+from gated_domains.training.callbacks.checkpoint import Checkpoint
+from gated_domains.training.callbacks.nonfinite import FiniteWatch, NotFiniteError, all_finite, explain
 from gated_domains.training.checkpoints import load_checkpoint, newest_checkpoint
-from gated_domains.training.material import Material
-from gated_domains.training.outcome import Keeping
 from gated_domains.training.settings import TrainingSettings
-from gated_domains.training.trouble import FiniteWatch, NotFiniteError, all_finite, explain
+from gated_domains.training.training_data import TrainingData
 from small_trainings import build, material, train, vectors
 
 STEP = 3  # the step that meets the row, in batches of 16
@@ -25,7 +24,7 @@ ROWS = list(Shuffled(np.arange(80), 16, seed=0).batches(0))[STEP]
 ROW = int(ROWS[11])
 
 
-def poisoned(value: float = math.nan, *, regression: bool = False) -> Material:
+def poisoned(value: float = math.nan, *, regression: bool = False) -> TrainingData:
     """Data of which one training row holds what no file could have brought in."""
     data = material(vectors(120, regression=regression), train=80, validation=30)
     data.samples.values[ROW, 2] = value
@@ -120,7 +119,7 @@ def test_nothing_is_kept_after_it_and_the_newest_checkpoint_is_whole(tmp_path):
     data = poisoned()
     method = build("erm", data.dataset)
     with pytest.raises(NotFiniteError):
-        train(method, data, batch_size=16, keeping=Keeping(folder=tmp_path, seconds=0.0))
+        train(method, data, batch_size=16, checkpoint=Checkpoint(tmp_path, seconds=0.0))
     newest = newest_checkpoint(tmp_path)
     assert newest.name == "checkpoint-000000003"
     assert all(value.isfinite().all() for value in load_checkpoint(newest)["method"].values())
@@ -139,7 +138,7 @@ def test_a_weight_that_is_no_number_after_the_last_step_is_found_before_it_is_ke
         with pytest.raises(
             NotFiniteError, match=r"a weight is not a finite number at step 0 \(epoch 1, .*--rate 3e\+37"
         ):
-            train(method, data, keeping=Keeping(folder=tmp_path / name, seconds=0.0), **settings)
+            train(method, data, checkpoint=Checkpoint(tmp_path / name, seconds=0.0), **settings)
         assert newest_checkpoint(tmp_path / name) is None
 
 

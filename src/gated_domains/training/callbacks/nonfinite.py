@@ -1,6 +1,8 @@
-"""A loss that is no number: which step, which batch, and what probably went wrong."""
+"""A loss that is NaN or infinite: at which step, in which batch, and the probable cause."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -9,15 +11,79 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.inputs import Rows
 from gated_domains.methods.method import Terms
+from gated_domains.training.callbacks.base import Callback
+from gated_domains.training.engine import earliest
 from gated_domains.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from gated_domains.training.trainer import Trainer
+
+_LOOK_STEPS = 1_000  # on a GPU, steps between two looks at the losses, which the host must wait for
 
 
 class NotFiniteError(DataError):
     """The loss or a weight became NaN or infinite; nothing was saved after the last good checkpoint."""
 
 
+class NonFiniteCheck(Callback):
+    """Stops a training whose loss or weights become NaN or infinite, with an error that names the probable cause.
+
+    Losses are checked after every step on a CPU, now and then on a GPU; weights before every validation and checkpoint,
+    so that neither is ever made from broken ones.
+    """
+
+    watch: FiniteWatch
+
+    def on_epoch_start(self, trainer: Trainer) -> None:
+        """Forget the losses of the epoch before."""
+        self.watch = FiniteWatch(trainer.device)
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        """Note the loss, and look at what was noted if that does not keep the device waiting."""
+        self.watch.see(trainer.terms, trainer.step - 1)
+        if trainer.device.type == "cpu" or trainer.batch % _LOOK_STEPS == 0:
+            self.check(trainer)
+
+    def on_validation_start(self, trainer: Trainer) -> None:
+        """Check losses and weights."""
+        self.check(trainer, weights=True)
+
+    def on_checkpoint_start(self, trainer: Trainer) -> None:
+        """Check losses and weights; at the end of an epoch `on_validation_start` has."""
+        if trainer.batch > 0:
+            self.check(trainer, weights=True)
+
+    def check(self, trainer: Trainer, *, weights: bool = False) -> None:
+        """Raise `NotFiniteError` if a loss was not finite in any process, or with ``weights`` if a weight is not."""
+        step, broken = self.watch.found(), ""
+        if step is not None:
+            broken = self.watch.broken()
+        elif weights and not all_finite(trainer.method):
+            step, broken = trainer.step - 1, "a weight"
+        owner = earliest(trainer.fabric, step)
+        if owner is None:
+            return
+        mine = owner == trainer.fabric.global_rank
+        message = _explained(trainer, step, broken) if mine and step is not None else ""
+        raise NotFiniteError(trainer.fabric.broadcast(message, src=owner))
+
+
+def _explained(trainer: Trainer, step: int, broken: str) -> str:
+    number = step - (trainer.step - trainer.batch)
+    error = explain(
+        broken,
+        step,
+        epoch=trainer.epoch,
+        rows=list(trainer.sampler.batches(trainer.epoch))[number],
+        batch=next(iter(trainer.data.samples.batches(trainer.sampler, trainer.epoch, start=number))),
+        losses=trainer.losses,
+        settings=trainer.settings,
+    )
+    return str(error)
+
+
 class FiniteWatch:
-    """Notes the first step whose loss is no finite number, without making the host wait for the device."""
+    """Notes the first step whose loss is not finite, without making the host wait for the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.first = torch.full((), -1, dtype=torch.int64, device=device)
@@ -36,7 +102,7 @@ class FiniteWatch:
         return None if first < 0 else first
 
     def broken(self) -> str:
-        """What was no number then: the loss, and which of its terms."""
+        """What was not finite then: the loss, and which of its terms."""
         terms = dict(zip(self.names, self.values.isfinite().tolist(), strict=True))
         odd = [name for name, finite in terms.items() if not finite]
         return "the loss" + (f" (its terms: {listing(odd)})" if odd and len(terms) > 1 else "")
@@ -58,7 +124,7 @@ def explain(
     losses: list[float],
     settings: TrainingSettings,
 ) -> NotFiniteError:
-    """The error for what is no number: ``losses`` are the means of the epochs before."""
+    """The error for a loss or weight that is not finite; ``losses`` are the means of the epochs before."""
     shown = listing(rows[:8]) + (" ..." if len(rows) > 8 else "")
     where = f"{broken} is not a finite number at step {step} (epoch {epoch + 1}, rows {shown})"
     return NotFiniteError(f"{where}: {_cause(batch, rows, losses, settings)}")

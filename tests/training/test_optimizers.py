@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from gated_domains.training.optimisers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
+from gated_domains.training.optimizers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
 from gated_domains.training.settings import TrainingSettings
 from small_trainings import build, vectors
 

@@ -10,14 +10,15 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
-from gated_domains.backbones.backbone import Backbone, Identity
+from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.bodies import Identity
 from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.methods import ERM, Classes, Prediction
-from gated_domains.training import predicting
-from gated_domains.training.material import looks
-from gated_domains.training.predicting import _padded_share, parts_of_one_domain, predict_rows
+from gated_domains.training import prediction
+from gated_domains.training.prediction import _padded_share, parts_of_one_domain, predict_rows
+from gated_domains.training.training_data import looks
 from small_trainings import build, cpu, material, pictures, vectors
 
 
@@ -37,7 +38,7 @@ def test_predictions_come_in_the_order_of_the_rows_whatever_the_batches(data, mo
     inputs = torch.from_numpy(data.dataset.inputs.values[rows])
     with torch.no_grad():
         expected = method.predict(inputs)
-    monkeypatch.setattr(predicting, "_BATCH", {"cpu": 3})
+    monkeypatch.setattr(prediction, "_BATCH", {"cpu": 3})
     found = predict_rows(method, data.samples, rows)
     for name, values in found.arrays().items():
         assert values.dtype == np.float32
@@ -109,7 +110,7 @@ class OneOfSeveral(Fabric):
 def test_several_processes_give_what_one_gives_in_the_same_order(rows, name, data, monkeypatch):
     """Three threads, each with a model of its own, that meet where processes would gather."""
     method, chosen, world = prepared(data, name), data.validation[:rows][::-1], 3
-    monkeypatch.setattr(predicting, "_OF_ONE_DOMAIN", 4)
+    monkeypatch.setattr(prediction, "_OF_ONE_DOMAIN", 4)
     meeting, held = threading.Barrier(world, timeout=60), {}
 
     def gathered(fabric, value: torch.Tensor) -> torch.Tensor:
@@ -119,7 +120,7 @@ def test_several_processes_give_what_one_gives_in_the_same_order(rows, name, dat
         meeting.wait()
         return every
 
-    monkeypatch.setattr(predicting, "from_all", gathered)
+    monkeypatch.setattr(prediction, "from_all", gathered)
     found = {}
 
     def work(rank: int) -> None:
@@ -157,7 +158,7 @@ def asked(
     rows: np.ndarray, domains: np.ndarray | None, monkeypatch, *, most: int = 10
 ) -> tuple[np.ndarray, list[list[int]]]:
     """What came back for these rows, and the rows of each batch that the method was given."""
-    monkeypatch.setattr(predicting, "_OF_ONE_DOMAIN", most)
+    monkeypatch.setattr(prediction, "_OF_ONE_DOMAIN", most)
     values = np.stack([np.arange(200), np.zeros(200)], 1).astype(np.float32)
     dataset = DomainDataset.from_arrays(values, np.arange(200) % 2, domains, task="classification")
     method = Watched(Backbone(Identity((2,))), 2, Classes())

@@ -1,0 +1,1 @@
+"""What a training does beside its loop: every callback is one behaviour of it, switched on by passing it."""
