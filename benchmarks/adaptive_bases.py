@@ -25,7 +25,7 @@ from gated_domains.data.synthetic import synthetic
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.grid import plan_grid
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import default_training, parse_methods
+from gated_domains.experiments.recipe_checks import default_training, parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.layer.fitting import choose_num_bases
 from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig

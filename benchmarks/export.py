@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gated_domains.data.loading import load_data
-from gated_domains.experiments.recipe_parsing import choose_method, default_training
+from gated_domains.experiments.recipe_checks import choose_method, default_training
 from gated_domains.experiments.runner import Runner
 from gated_domains.export.examples import Arrays, drawn
 from gated_domains.export.exporting import export_model, subject_of

@@ -31,12 +31,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from gated_domains.backbones.bodies import DigitsCNN
 from gated_domains.backbones.mixstyle import mix_styles
 from gated_domains.data.batches import DomainBatch
-from gated_domains.experiments.recipe_parsing import parse_methods
+from gated_domains.experiments.recipe_checks import parse_methods
 from gated_domains.methods import Classes, Method, Problem
 from gated_domains.methods.method import total
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training.engine import compiled_objective
 from gated_domains.training.optimizers import GraphedStep, make_optimizer
-from gated_domains.training.settings import TrainingSettings
 from layer import RESULTS, machine
 
 BATCH, CLASSES, SHAPE = 512, 10, (3, 32, 32)

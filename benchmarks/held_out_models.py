@@ -25,10 +25,10 @@ from gated_domains.data.splits import HoldOut, hold_outs
 from gated_domains.experiments.executors import choose_executor
 from gated_domains.experiments.grid import plan_grid
 from gated_domains.experiments.progress import ProgressBar
-from gated_domains.experiments.recipe_parsing import default_training, parse_methods
+from gated_domains.experiments.recipe_checks import default_training, parse_methods
 from gated_domains.experiments.runner import Runner
-from gated_domains.runs.environment import machine
 from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.provenance import machine
 from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig
 from gated_domains.training.engine import Hardware
 

@@ -37,13 +37,13 @@ from gated_domains.data.batches import place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import fit_encoding
 from gated_domains.evaluation.metrics import SELECTION_RULES
-from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.experiments.recipe_checks import choose_method
 from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Classes, Ensemble, Method, Problem
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.settings import plain
 from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware, threads_for
-from gated_domains.training.settings import TrainingSettings
 from gated_domains.training.trainer import Trainer
 from gated_domains.training.training_data import TrainingData
 from layer import RESULTS, machine

@@ -40,7 +40,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.sampling import InOrder
 from gated_domains.data.splits import hold_outs
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import choose_method, default_training
+from gated_domains.experiments.recipe_checks import choose_method, default_training
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight.alarm import ChangeAlarm, Detector, heard_of
 from gated_domains.layer.stream import ROWS_AT_A_TIME

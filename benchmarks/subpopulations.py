@@ -22,7 +22,7 @@ from scipy import stats
 
 from gated_domains.data.spurious import spurious
 from gated_domains.experiments import DataSettings, Recipe, Runner
-from gated_domains.experiments.recipe_parsing import default_training, parse_methods
+from gated_domains.experiments.recipe_checks import default_training, parse_methods
 from gated_domains.layer import GateWarning
 
 METHODS = "erm,group-dro,gdu-groups"

@@ -24,7 +24,7 @@ from gated_domains.applying.inside import GatedModel, open_gated
 from gated_domains.applying.shifting import shift_of
 from gated_domains.data import DomainDataset, Reading
 from gated_domains.experiments import DataSettings, Recipe, Runner, choose_method
-from gated_domains.experiments.recipe_parsing import default_training
+from gated_domains.experiments.recipe_checks import default_training
 from gated_domains.reports.charts.drawn import write_chart
 from gated_domains.reports.figures import site_shift as figures
 from gated_domains.reports.shift_page import write_shift_page

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_info
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
-from gated_domains.utils.locks import BusyError
+from gated_domains.runs.storage import BusyError
+from gated_domains.training.callbacks.progress import ProgressCallback
 from made_runs import digest, recipe, runner, vectors, without_times
 
 EPOCHS = 8
 
 
-class Told:
+class Told(ProgressCallback):
     """Writes down what an executor says, as words and the name of the run."""
 
     def __init__(self) -> None:
@@ -92,26 +86,12 @@ def assert_same_runs(some: list[RunFolder], others: list[RunFolder]) -> None:
             np.testing.assert_array_equal(values, other.predictions()[name])
 
 
-def warning_vectors() -> DomainDataset:
-    warnings.warn("these data are made up", UserWarning, stacklevel=1)
-    return vectors()
-
-
-def vectors_by_one_thread() -> DomainDataset:
-    """For a process that computes with one thread, started by the same command as this one."""
-    threads = {torch.get_num_threads(), int(os.environ["OMP_NUM_THREADS"])}
-    threads |= {library["num_threads"] for library in threadpool_info()}
-    if threads != {1}:
-        raise DataError(f"there are {threads} threads")
-    return vectors()
-
-
 def executor(name: str, folder: Path) -> Executor:
     """``ray``, or a number of workers."""
     maker = runner(vectors(), folder, checkpoint_seconds=0.05)
     if name == "ray":
         return RayExecutor(maker)
-    return SerialExecutor(maker) if name == "1" else ProcessExecutor(maker, workers=int(name), data=partial(vectors))
+    return SerialExecutor(maker) if name == "1" else ProcessExecutor(maker, workers=int(name))
 
 
 def main(folder: Path, name: str) -> None:

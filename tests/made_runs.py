@@ -15,15 +15,14 @@ import pytest
 
 from gated_domains import cli
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.experiments.recipe_checks import choose_method
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.recipe import DataSettings, Recipe
+from gated_domains.runs.recipe import DataSettings, Recipe, TrainingSettings
 from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed
 from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
-from gated_domains.training.settings import TrainingSettings
 
 DOMAINS = ("north", "south", "west")
 TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 32, "patience": None}

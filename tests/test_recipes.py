@@ -11,7 +11,7 @@ from gated_domains import recipes
 from gated_domains.common.paper import paper_setting
 from gated_domains.data.errors import DataError
 from gated_domains.data.wilds.sets import WILDS
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe
 from gated_domains.reports.published import BENCHMARKS, MAIN
 from gated_domains.runs.recipe import Recipe
 from made_runs import assert_refused, call

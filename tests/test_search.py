@@ -10,9 +10,9 @@ import pytest
 from pydantic import Field
 
 from gated_domains.methods import METHODS
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.settings import Settings, parsed
 from gated_domains.settings.search import Between, OneOf, drawn, search_space
-from gated_domains.training.settings import TrainingSettings
 
 
 class Example(Settings):

@@ -11,7 +11,7 @@ from gated_domains.applying.inside import GatedModel, open_gated
 from gated_domains.applying.shifting import read_site, shift_of
 from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.experiments.recipe_parsing import choose_method, default_training
+from gated_domains.experiments.recipe_checks import choose_method, default_training
 from gated_domains.experiments.runner import Runner
 from gated_domains.reports.shift_words import sentences
 from gated_domains.runs.recipe import DataSettings, Recipe

@@ -275,7 +275,7 @@ def test_calibrating_trains_without_each_source_once_and_keeps_what_it_found(run
     for name, place in kept["runs"].items():
         result = RunFolder(run.path.parent / place).result()
         true = next(one.true for one in found.accuracy.left_out if one.name == name)
-        assert result["test"]["by_domain"][name] == pytest.approx(true)
+        assert result.test[name] == pytest.approx(true)
 
     def never(runner, recipes):
         raise AssertionError("it was measured before")

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 from PIL import Image
 
 from gated_domains.experiments.progress import ProgressBar
-from gated_domains.runs.folder import RunFolder, all_runs
+from gated_domains.runs.folder import RunFolder, all_runs, open_run_folder
 from made_runs import Done, assert_refused, call, changed, table
 
 METHODS = "gdu[num_bases=3],erm,linear"
@@ -109,7 +110,7 @@ def test_it_ends_with_the_page_its_figures_beside_it(compared, data, tmp_path):
     shutil.copytree(compared[0], root)
     done = compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root, "--report")
     assert done.code == 0, done
-    assert done.out.splitlines()[-1].startswith(f"wrote {root / 'report.html'} (")
+    assert done.out.splitlines()[-2].startswith(f"wrote {root / 'report.html'} (")
     beside = {path.name for path in (root / "report_files").iterdir()}
     assert {"scores.png", "scores.svg", "scores.pdf", "gates-north.png", "map-north.png", "mmd-west.csv"} <= beside
     for picture in root.glob("report_files/*.png"):
@@ -120,7 +121,7 @@ def test_it_ends_with_the_page_its_figures_beside_it(compared, data, tmp_path):
 def test_it_writes_the_table_and_the_runs(compared):
     root, done = compared
     names = ["table.md", "table.tex", "table.csv", "runs.csv", "table.json"]
-    assert done.out.splitlines()[-1] == "wrote " + ", ".join(str(root / name) for name in names)
+    assert done.out.splitlines()[-2] == "wrote " + ", ".join(str(root / name) for name in names)
     assert sorted(path.name for path in root.iterdir() if path.is_file()) == sorted(names)
     assert "verdict" in json.loads((root / "table.json").read_text())
     with open(root / "table.csv", newline="") as file:
@@ -141,6 +142,18 @@ def test_the_whole_caption_comes_with_explain_and_a_bad_margin_is_refused_first(
     assert json.loads((root / "table.json").read_text())["margin"] == pytest.approx(0.02)
     assert_refused(compare(data, "--margin", -1), "the margin must be a number above 0")
     compare(data, "--hold-out", "north,west", "--methods", METHODS, "--out", root)
+
+
+def test_its_last_line_trains_the_best_method_on_all_domains(compared):
+    root, done = compared
+    program, *words = shlex.split(done.out.splitlines()[-1].removeprefix("next: "))
+    assert program == "gated-domains"
+    with open(root / "table.csv", newline="") as file:
+        (best,) = (row["label"] for row in csv.DictReader(file) if row["best"] == "true")
+    assert open_run_folder(Path(words[1]).parent).result().label == best
+    made = call(*words, "--out", "runs", "--device", "cpu")
+    assert made.code == 0, made
+    assert made.out.startswith(f"{best} on clinic.csv, trained on all domains, seed 0\n")
 
 
 def names_of_sites(lines: list[str], names: str) -> list[str]:

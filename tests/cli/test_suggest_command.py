@@ -26,7 +26,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import parse_methods, read_recipe
+from gated_domains.experiments.recipe_checks import parse_methods, read_recipe
 from gated_domains.experiments.run_features import body_features, features_of_run
 from gated_domains.experiments.suggestion import suggest_settings
 from gated_domains.runs.recipe import DataSettings
@@ -296,7 +296,7 @@ def trained(tmp_path_factory) -> tuple[Path, Path]:
 def features_by_hand(folder: Path, dataset: DomainDataset) -> np.ndarray:
     """What the blocks of the run's network make of its training rows, one row at a time."""
     model = Model.load(folder)
-    split = made_runs.runner(dataset, folder.parent).split(read_recipe(folder / "recipe.yaml"))
+    split = made_runs.runner(dataset, folder.parent).planner.split(read_recipe(folder / "recipe.yaml"))
     values = model.schema.encoding.prepare(dataset.inputs).read(split.train)
     body = model.method.backbone.body.eval()
     with torch.no_grad():

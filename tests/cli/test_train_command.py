@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,11 @@ def test_a_model_is_trained_from_data_and_the_result_is_printed_with_where_it_li
     result, lines = run.result(), done.out.splitlines()
     assert lines[0] == "GDU on clinic.csv, north held out, seed 3"
     assert lines[1].split() == ["domain", "accuracy"]
-    assert lines[2].split() == ["source,", "validation", "rows", "south", *shown(result["validation"], "south")]
-    assert lines[4].split() == ["held", "out", "north", *shown(result["test"], "north")]
+    assert lines[2].split() == ["source,", "validation", "rows", "south", *shown(result.validation, "south")]
+    assert lines[4].split() == ["held", "out", "north", *shown(result.test, "north")]
     assert lines[5].startswith("selected by mean source validation accuracy: epoch 1 of 1 (all epochs); ")
-    assert lines[-1] == f"run: {run.path}"
+    assert lines[-2] == f"run: {run.path}"
+    assert lines[-1] == f"next: gated-domains predict {run.path} NEW_DATA --out predictions.csv"
 
 
 def test_a_column_that_looks_like_a_domain_is_named_where_no_domain_is():
@@ -91,16 +93,16 @@ def test_rows_without_a_target_are_left_out_by_one_option():
     assert len(Path("said.csv").read_text().splitlines()) == 1 + len(cells)
 
 
-def shown(scores: dict[str, Any], name: str) -> list[str]:
-    return [f"{100 * scores['by_domain'][name]:.1f}"]
+def shown(scores: Mapping[str, float], name: str) -> list[str]:
+    return [f"{100 * scores[name]:.1f}"]
 
 
 def test_without_a_hold_out_all_domains_are_trained_on():
     done = train("--method", "erm")
     assert done.code == 0, done
     result = only_run().result()
-    assert result["sources"] == ["north", "south", "west"]
-    assert result["test"] is None
+    assert result.sources == ("north", "south", "west")
+    assert (result.held_out, result.test) == ((), {})
     assert done.out.startswith("ERM on clinic.csv, trained on all domains, seed 0\n")
     assert "held out" not in done.out
 

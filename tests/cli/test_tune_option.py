@@ -63,7 +63,7 @@ def test_settings_are_tried_first_and_the_table_is_of_those_that_were_chosen(dat
     assert len(tabled) == 4
     assert len(all_runs("out")) == 2 * 3 + 2 * 1  # trials with seed 0, and the chosen ones with seed 1
     assert "of 3 trials for each method and hold-out" in " ".join(done.out.split())
-    assert str(Path("out/tuning.json")) in done.out.splitlines()[-1]
+    assert str(Path("out/tuning.json")) in done.out.splitlines()[-2]
 
 
 def test_what_is_set_for_all_methods_is_not_searched(data):

@@ -17,7 +17,7 @@ from gated_domains.experiments.progress import ProgressBar, _duration
 from gated_domains.experiments.source_data import SourceData
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
-from gated_domains.utils.locks import BusyError
+from gated_domains.runs.storage import BusyError
 from made_runs import recipe, vectors
 
 FOLDER = RunFolder(Path("runs") / "0a1b2c3d4e5f")

@@ -19,7 +19,7 @@ from gated_domains.data.inputs import Features
 from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.data.splits import hold_outs
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe
 from gated_domains.runs.folder import all_runs
 from made_published import divided, labelled
 from made_runs import assert_refused, call, table

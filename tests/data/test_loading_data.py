@@ -16,7 +16,8 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Numbers
 from gated_domains.data.labels import Reading
-from gated_domains.data.loading import DATASETS, Known, load_data
+from gated_domains.data.loading import load_data
+from gated_domains.data.named import DATASETS, Known
 
 
 @pytest.fixture

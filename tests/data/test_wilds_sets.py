@@ -8,7 +8,8 @@ import pytest
 
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
-from gated_domains.data.loading import DATASETS, load_data
+from gated_domains.data.loading import load_data
+from gated_domains.data.named import DATASETS
 from gated_domains.data.wilds import WILDS, is_wilds, load_wilds, places, wilds_set
 from gated_domains.evaluation.metrics import METRICS
 

@@ -10,8 +10,8 @@ from gated_domains.data.errors import DataError
 from gated_domains.paper.ablations import setup
 from gated_domains.paper.ablations.grids import FIGURES, AblationJob, chosen_figures, counted, plan
 from gated_domains.reports.ablations.setting import GATES, PAPER_ORTH, STRONG_ORTH
-from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.storage import run_hash
 
 FULL = setup.full()
 FT, E2E = FULL.fineness.weights["FT"], FULL.fineness.weights["E2E"]

@@ -13,7 +13,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.splits import hold_outs
-from gated_domains.experiments.checks import refuse_settings, resolve
+from gated_domains.experiments.recipe_checks import refuse_settings, resolve
 from gated_domains.methods import METHODS
 from gated_domains.methods.method import Method
 from gated_domains.runs.recipe import Recipe

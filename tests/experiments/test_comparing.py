@@ -14,12 +14,11 @@ from gated_domains.data.splits import hold_outs
 from gated_domains.experiments import grid as comparing
 from gated_domains.experiments import planner as planning
 from gated_domains.experiments.grid import default_methods, every_method, named_as_asked, plan_grid
-from gated_domains.experiments.recipe_parsing import parse_methods
+from gated_domains.experiments.recipe_checks import parse_methods
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import METHODS
-from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe, RunConfig
+from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe, RunConfig, TrainingSettings
 from gated_domains.runs.result import read_results
-from gated_domains.training.settings import TrainingSettings
 from made_runs import images, runner, vectors
 
 FRAME = RunConfig(

@@ -12,7 +12,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.paper import digits
 from gated_domains.paper.grid import Job
 from gated_domains.reports.published_digits import ROWS
-from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.storage import run_hash
 
 FULL = digits.full()
 OUR_EPOCHS = int(digits.OURS["epochs"])

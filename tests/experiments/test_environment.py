@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import gated_domains
-from gated_domains.runs import environment as module
-from gated_domains.runs.environment import environment, machine, machine_of
+from gated_domains.runs import provenance as module
+from gated_domains.runs.provenance import environment, machine, machine_of
 
 
 @pytest.fixture(autouse=True)

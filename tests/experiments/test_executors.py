@@ -3,42 +3,54 @@
 from __future__ import annotations
 
 import json
+import mmap
+import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from operator import truediv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from threadpoolctl import threadpool_info
 
 import made_grids
-from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
+from gated_domains.data.inputs import fingerprint
+from gated_domains.experiments import executors
+from gated_domains.experiments.compare import compare
 from gated_domains.experiments.executors import (
     ProcessExecutor,
     SerialExecutor,
+    base,
     choose_executor,
-    choosing,
     default_workers,
-    on_ray,
-    one_by_one,
 )
-from gated_domains.experiments.executors.base import Plan, in_words
+from gated_domains.experiments.executors import ray as on_ray
+from gated_domains.experiments.executors.base import RunQueue
 from gated_domains.experiments.executors.processes import _Worker
-from gated_domains.experiments.executors.worker import FaultError
+from gated_domains.experiments.executors.worker import WorkerFaultError, WorkerSpec
+from gated_domains.experiments.planner import PlannedRun
+from gated_domains.experiments.source_data import SharedData, SourceData
+from gated_domains.methods import ERM, METHODS
 from gated_domains.runs.folder import RunFolder, all_runs
+from gated_domains.runs.storage import BusyError
 from gated_domains.training.callbacks.nonfinite import NotFiniteError
-from gated_domains.utils.locks import BusyError
 from made_grids import Told, assert_same_runs, grid
-from made_runs import recipe, runner, vectors
+from made_runs import CPU, recipe, runner, vectors
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
@@ -48,58 +60,58 @@ needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at pro
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    return Plan(runner(vectors(), tmp_path), grid(seeds=1))
+def queue(tmp_path: Path) -> RunQueue:
+    return RunQueue(runner(vectors(), tmp_path).planner.plan(grid(seeds=1)), tmp_path)
 
 
 def names(works: list[Any]) -> list[str]:
     return [f"{work.recipe.method.name} {work.recipe.seed}" for work in works]
 
 
-def test_every_run_is_planned_once_after_those_that_it_needs(plan):
-    assert names(plan.left) == ["erm 0", "linear 0", "erm 1000", "ensemble 0"]
-    assert [work.trains for work in plan.left] == [True, True, True, False]
+def test_every_run_is_planned_once_after_those_that_it_needs(queue):
+    assert names(queue.left) == ["erm 0", "linear 0", "erm 1000", "ensemble 0"]
+    assert [work.combines for work in queue.left] == [False, False, False, True]
 
 
-def test_what_needs_others_is_ready_when_they_are_done(plan, tmp_path):
-    first, linear, member, _ = plan.left
-    assert names(plan.ready) == ["erm 0", "erm 1000"]
-    plan.begin(first)
-    assert names(plan.ready) == ["erm 1000"]
-    plan.finish(first, RunFolder(tmp_path / "erm"))
-    assert names(plan.ready) == ["linear 0", "erm 1000"]
+def test_what_needs_others_is_ready_when_they_are_done(queue, tmp_path):
+    first, linear, member, _ = queue.left
+    assert names(queue.ready) == ["erm 0", "erm 1000"]
+    queue.begin(first)
+    assert names(queue.ready) == ["erm 1000"]
+    queue.finish(first, RunFolder(tmp_path / "erm"))
+    assert names(queue.ready) == ["linear 0", "erm 1000"]
     for work in (member, linear):
-        plan.begin(work)
-        plan.finish(work, RunFolder(tmp_path / work.name))
-    assert names(plan.ready) == ["ensemble 0"]
+        queue.begin(work)
+        queue.finish(work, RunFolder(tmp_path / work.name))
+    assert names(queue.ready) == ["ensemble 0"]
 
 
-def test_what_others_are_at_waits_until_it_is_looked_at_again(plan):
-    for work in plan.ready:
-        assert not plan.waits
-        plan.begin(work)
-        plan.put_back(work, BusyError("folder", 1))
-    assert plan.ready == []
-    assert plan.waits
-    plan.look_again()
-    assert names(plan.ready) == ["erm 0", "erm 1000"]
+def test_what_others_are_at_waits_until_it_is_looked_at_again(queue):
+    for work in queue.ready:
+        assert not queue.waits
+        queue.begin(work)
+        queue.put_back(work, BusyError("folder", 1))
+    assert queue.ready == []
+    assert queue.waits
+    queue.retry_busy()
+    assert names(queue.ready) == ["erm 0", "erm 1000"]
 
 
-def test_a_run_that_is_lost_too_often_is_named(plan):
-    work = plan.ready[0]
+def test_a_run_that_is_lost_too_often_is_named(queue):
+    work = queue.ready[0]
     for _ in range(2):
-        plan.begin(work)
-        plan.lose(work, "was killed (SIGKILL)", retries=2)
-        assert plan.ready[0] is work
-    plan.begin(work)
+        queue.begin(work)
+        queue.lose(work, "was killed (SIGKILL)", retries=2)
+        assert queue.ready[0] is work
+    queue.begin(work)
     with pytest.raises(DataError, match=r"^ERM, north held out, seed 0: .* lost 3 times; the last one was killed"):
-        plan.lose(work, "was killed (SIGKILL)", retries=2)
+        queue.lose(work, "was killed (SIGKILL)", retries=2)
 
 
 def test_a_run_that_selects_for_another_says_what_it_is_validated_on():
     chosen = recipe("erm", selection="out_of_domain", validation_domain="west", seed=2)
-    assert in_words(chosen) == "ERM, north held out, validated on west, seed 2"
-    assert in_words(recipe("erm", hold_out=None)) == "ERM, all domains, seed 0"
+    assert chosen.description == "ERM, north held out, validated on west, seed 2"
+    assert recipe("erm", hold_out=None).description == "ERM, all domains, seed 0"
 
 
 # -- one after the other -----------------------------------------------------------------------------------------------
@@ -126,12 +138,12 @@ class LetGo(Told):
         self.lock.__enter__()
 
     def on_wait(self, busy: Any) -> None:
-        super().waiting(busy)
+        super().on_wait(busy)
         self.lock.__exit__(None, None, None)
 
 
 def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(one_by_one, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(base, "POLL_SECONDS", 0.0)
     maker = runner(vectors(), tmp_path)
     chosen = [recipe("erm"), recipe("erm", seed=1), recipe("linear")]
     told = LetGo(maker.folder(chosen[0]))
@@ -150,12 +162,12 @@ class Elsewhere(LetGo):
         self.make = partial(runner(maker.dataset, maker.root).run, chosen)
 
     def on_wait(self, busy: Any) -> None:
-        super().waiting(busy)
+        super().on_wait(busy)
         self.make()
 
 
 def test_what_another_process_made_meanwhile_is_found_and_not_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(one_by_one, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(base, "POLL_SECONDS", 0.0)
     maker, chosen = runner(vectors(), tmp_path), recipe("erm")
     told = Elsewhere(maker, chosen)
     (run,) = SerialExecutor(maker).run([chosen], callback=told)
@@ -173,10 +185,10 @@ def test_who_is_at_work_is_known_in_another_process_too():
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessExecutor]:
     """Two of them for all tests: they take seconds to start. Each test has seeds of its own."""
     maker = runner(vectors(), tmp_path_factory.mktemp("workers"), checkpoint_seconds=0.02)
-    with ProcessExecutor(maker, workers=2, data=partial(vectors)) as executor:
+    with ProcessExecutor(maker, workers=2) as executor:
         yield executor
 
 
@@ -198,18 +210,59 @@ def test_what_is_done_is_given_to_no_worker(workers, alone):
     assert told.heard == []
 
 
-def test_a_worker_computes_with_one_thread_and_knows_the_command(tmp_path):
-    maker = runner(vectors(), tmp_path)
-    with ProcessExecutor(maker, workers=1, data=made_grids.vectors_by_one_thread) as executor:
-        (run,) = executor.run([recipe("erm")])
-    about = json.loads((run.path / "environment.json").read_text())
-    assert about["command"][0] == Path(sys.argv[0]).name
+class Noting(ERM):
+    """Notes about each process that builds it, in a file that is named by its number."""
+
+    name, label = "noting", "Noting"
+
+    @classmethod
+    def build(cls, settings: Any, problem: Any, *, mode: Any) -> Any:
+        threads = {torch.get_num_threads(), *(library["num_threads"] for library in threadpool_info())}
+        about = {"folder": os.getcwd(), "command": sys.argv, "threads": sorted(threads)}
+        about["variable"] = os.environ.get("OMP_NUM_THREADS")
+        Path(os.environ["GATED_DOMAINS_NOTES"], f"{os.getpid()}.json").write_text(json.dumps(about))
+        warnings.warn(f"built in process {os.getpid()}", UserWarning, stacklevel=1)
+        return super().build(settings, problem, mode=mode)
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where ``Noting`` notes something."""
+    monkeypatch.setitem(METHODS, "noting", Noting)
+    monkeypatch.setenv("GATED_DOMAINS_NOTES", str(tmp_path / "notes"))
+    (tmp_path / "notes").mkdir()
+    return tmp_path / "notes"
+
+
+def other_processes(notes: Path) -> dict[int, dict[str, Any]]:
+    """What processes other than this one have noted."""
+    found = {int(path.stem): json.loads(path.read_text()) for path in notes.iterdir()}
+    return {number: about for number, about in found.items() if number != os.getpid()}
+
+
+@pytest.mark.filterwarnings("ignore:built in process")
+def test_a_worker_computes_with_one_thread_and_knows_folder_command_and_variables(tmp_path, notes, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(sys, "argv", ["/somewhere/my-command", "--with", "options"])
+    chosen = recipe("noting", training={"batch_size": 300_000})  # so large that all threads there are would be used
+    with ProcessExecutor(runner(vectors(), Path("../runs")), workers=1) as executor:
+        (run,) = executor.run([chosen])
+    (about,) = other_processes(notes).values()  # found by a variable
+    assert about == {
+        "folder": str(tmp_path / "here"),
+        "command": ["/somewhere/my-command", "--with", "options"],
+        "threads": [1],
+        "variable": "1",
+    }
+    assert run.path.resolve().parent == tmp_path / "runs"
+    assert json.loads((run.path / "environment.json").read_text())["command"][0] == "my-command"
 
 
 class Killer(Told):
     """Kills the worker that has just begun a run, or ended an epoch of one, so many times."""
 
-    def __init__(self, executor: Workers, times: int, at: str) -> None:
+    def __init__(self, executor: ProcessExecutor, times: int, at: str) -> None:
         super().__init__()
         self.executor, self.times, self.at = executor, times, at
 
@@ -281,31 +334,53 @@ def test_stopped_by_a_person_all_workers_are_gone_and_nothing_is_lost(workers, t
     assert_same_runs(workers.run(chosen), SerialExecutor(runner(vectors(), tmp_path)).run(chosen))
 
 
-def test_data_that_are_not_the_same_for_a_worker_are_refused(tmp_path):
-    maker = runner(vectors(), tmp_path)
+def test_warnings_of_a_worker_come_back(tmp_path, notes):
+    with ProcessExecutor(runner(vectors(), tmp_path / "runs"), workers=1) as executor, pytest.warns() as heard:
+        executor.run([recipe("noting")])
+    (worker,) = other_processes(notes)
+    (said,) = [one for one in heard if str(one.message) == f"built in process {worker}"]
+    assert (said.category, Path(said.filename).name) == (UserWarning, Path(__file__).name)
+
+
+class Faulty(ERM):
+    """Cannot be built by a worker."""
+
+    name, label = "faulty", "Faulty"
+
+    @classmethod
+    def build(cls, settings: Any, problem: Any, *, mode: Any) -> Any:
+        if multiprocessing.parent_process() is not None:
+            truediv(1, 0)
+        return super().build(settings, problem, mode=mode)
+
+
+def test_a_fault_in_a_worker_is_told_with_its_traceback(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "faulty", Faulty)
     with (
-        ProcessExecutor(maker, workers=1, data=partial(vectors, 90)) as executor,
-        pytest.raises(DataError, match="vectors is not the same for all workers"),
+        ProcessExecutor(runner(vectors(), tmp_path), workers=1) as executor,
+        pytest.raises(WorkerFaultError, match=r"(?s)Faulty, north held out, seed 0.*in build.*ZeroDivisionError"),
     ):
-        executor.run([recipe("erm")])
-    assert list(tmp_path.iterdir()) == []
+        executor.run([recipe("faulty")])
 
 
-def test_data_that_live_in_memory_alone_are_sent_and_warnings_come_back(tmp_path):
-    with ProcessExecutor(runner(vectors(), tmp_path), workers=1) as executor:
-        (run,) = executor.run([recipe("erm")])
-    assert run.done
-    loading = ProcessExecutor(runner(vectors(), tmp_path), workers=1, data=made_grids.warning_vectors)
-    with loading as executor, pytest.warns(UserWarning, match="these data are made up"):
-        executor.run([recipe("erm", seed=1)])
+class OfAScript(Noting):
+    """A method that nobody has registered."""
+
+    name, label = "of-a-script", "Of a script"
 
 
-def test_a_fault_in_a_worker_is_told_with_its_traceback(tmp_path):
-    with (
-        ProcessExecutor(runner(vectors(), tmp_path), workers=1, data=partial(truediv, 1, 0)) as executor,
-        pytest.raises(FaultError, match=r"(?s)ERM, north held out, seed 0.*ZeroDivisionError"),
-    ):
-        executor.run([recipe("erm")])
+@pytest.mark.filterwarnings("ignore:built in process")
+def test_workers_train_a_method_of_a_script(tmp_path, notes):
+    shared = {"hold_out": "north", "seeds": 2, "training": {"epochs": 1}, "out": tmp_path / "runs"}
+    try:
+        found = compare(vectors(), methods=[OfAScript, "erm"], **shared, hardware=CPU, workers=2, progress=False)
+    finally:
+        METHODS.pop("of-a-script", None)
+    made = sorted((result.method, result.label, result.seed) for result in found.runs.results)
+    named = [("erm", "ERM"), ("of-a-script", "Of a script")]
+    assert made == [(*names, seed) for names in named for seed in (0, 1)]
+    assert 1 <= len(other_processes(notes)) <= 2
+    assert "Of a script" in str(found)
 
 
 class Unreadable:
@@ -316,7 +391,7 @@ class Unreadable:
 
 
 def test_work_that_a_worker_cannot_read_is_a_fault_and_does_not_end_it(workers):
-    worker = _Worker(0, workers.workshop)
+    worker = _Worker(0, workers.spec, SharedData(workers.runner.data))
     worker.connection.send(Unreadable())
     heard: list[Any] = []
     while len(heard) < 2:
@@ -327,30 +402,92 @@ def test_work_that_a_worker_cannot_read_is_a_fault_and_does_not_end_it(workers):
     worker.end()
 
 
-class Deadly:
+class Deadly(WorkerSpec):
     """Ends a process that unpickles it."""
-
-    def __call__(self) -> DomainDataset:
-        raise AssertionError
 
     def __reduce__(self) -> Any:
         return os._exit, (3,)
 
 
 def test_workers_that_do_not_come_up_are_not_started_for_ever(tmp_path):
-    with (
-        ProcessExecutor(runner(vectors(), tmp_path), workers=1, data=Deadly(), retries=1) as executor,
-        pytest.raises(DataError, match=r"as soon as they are started; the last one ended with exit code 3.*__main__"),
-    ):
-        executor.run([recipe("erm")])
+    with ProcessExecutor(runner(vectors(), tmp_path), workers=1, retries=1) as executor:
+        executor.spec = Deadly.of(executor.runner)
+        with pytest.raises(DataError, match=r"as soon as they are .*; the last one ended with exit code 3.*__main__"):
+            executor.run([recipe("erm")])
 
 
 @needs_proc
 def test_closed_no_process_is_left(workers):
-    worker = _Worker(0, workers.workshop)
+    worker = _Worker(0, workers.spec, SharedData(workers.runner.data))
     assert Path(f"/proc/{worker.process.pid}").exists()
     worker.end()
     assert not Path(f"/proc/{worker.process.pid}").exists()
+
+
+# -- data that all workers share ---------------------------------------------------------------------------------------
+
+
+def mapping_of(array: np.ndarray) -> object:
+    """What the numbers of an array lie in, however many arrays stand between."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner.obj if isinstance(owner, memoryview) else owner
+
+
+@posix_only
+def test_shared_arrays_are_mapped_and_not_copied_from_a_file_that_has_no_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data = SourceData(vectors(3_000))
+    shared = SharedData(data)
+    assert list(tmp_path.iterdir()) == []
+    size = data.dataset.inputs.values.nbytes + data.dataset.targets.nbytes + data.dataset.domains.nbytes
+    assert os.fstat(shared.file.fileno()).st_size >= size
+    sent = ForkingPickler.dumps(shared)
+    assert len(sent) < size / 10
+    one, other = pickle.loads(sent), pickle.loads(ForkingPickler.dumps(shared))
+    shared.close()  # with workers at work, as where a run could not be made
+    for name in ("targets", "domains"):
+        assert isinstance(mapping_of(getattr(one.dataset, name)), mmap.mmap)
+        np.testing.assert_array_equal(getattr(one.dataset, name), getattr(data.dataset, name))
+    assert isinstance(mapping_of(one.dataset.inputs.values), mmap.mmap)
+    assert isinstance(mapping_of(one.digests), mmap.mmap)
+    one.dataset.targets[:] = 7  # for this process alone
+    np.testing.assert_array_equal(other.dataset.targets, data.dataset.targets)
+    assert list(tmp_path.iterdir()) == []
+
+
+def say_back(connection: Connection, data: SourceData) -> None:
+    """In another process: the run that is sent, the name of the data, and the name that their content gives them."""
+    connection.send((connection.recv(), data.fingerprint, fingerprint(data.dataset, data.dataset.inputs.digests())))
+
+
+def test_a_worker_receives_a_planned_run_and_the_data_unchanged(tmp_path):
+    maker = runner(vectors(), tmp_path)
+    plan = maker.planner.plan([recipe("linear")])
+    sent = plan.runs[plan.asked[0]]
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=say_back, args=(theirs, SharedData(maker.data)))
+    process.start()
+    ours.send(sent)
+    received, named, found = ours.recv()
+    process.join()
+    assert named == found == maker.data.fingerprint
+    assert isinstance(received, PlannedRun)
+    for name in ("name", "recipe", "identity", "data", "split_hash", "needs", "domain_sizes", "rows_per_domain"):
+        assert getattr(received, name) == getattr(sent, name)
+    assert received.needs
+    assert received.recipe.method.kind is sent.recipe.method.kind
+    for part in ("train", "validation", "test"):
+        np.testing.assert_array_equal(getattr(received.split, part), getattr(sent.split, part))
+
+
+def test_a_planned_run_is_sent_without_the_data(tmp_path):
+    data = vectors()
+    wide = data.with_inputs(type(data.inputs)(np.tile(data.inputs.values, 200)))
+    run = runner(wide, tmp_path).planner.run(recipe("erm"))
+    assert len(pickle.dumps(run)) < wide.inputs.nbytes / 10
 
 
 # -- killed from outside -----------------------------------------------------------------------------------------------
@@ -432,8 +569,8 @@ def test_two_commands_on_one_folder_share_the_work(tmp_path, alone):
 
 @pytest.fixture
 def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(choosing, "_cores", lambda: 4)
-    monkeypatch.setattr(choosing, "available_bytes", lambda: 64 * 2**30)
+    monkeypatch.setattr(executors, "_cores", lambda: 4)
+    monkeypatch.setattr(executors, "available_bytes", lambda: 64 * 2**30)
     return runner(vectors(), tmp_path)
 
 
@@ -442,9 +579,9 @@ def test_there_are_as_many_workers_as_cores_or_trainings(maker):
 
 
 def test_where_data_do_not_fit_so_often_there_are_fewer(maker, monkeypatch):
-    monkeypatch.setattr(choosing, "available_bytes", lambda: 1100 * 2**20)
+    monkeypatch.setattr(executors, "available_bytes", lambda: 1100 * 2**20)
     assert default_workers(maker, 9) == 2
-    monkeypatch.setattr(choosing, "available_bytes", lambda: 0)
+    monkeypatch.setattr(executors, "available_bytes", lambda: 0)
     assert default_workers(maker, 9) == 1
 
 
@@ -462,7 +599,7 @@ def test_the_executor_is_what_was_asked_for(maker):
     assert isinstance(choose_executor(maker, 1), SerialExecutor)
     assert isinstance(choose_executor(maker, 9, workers=1), SerialExecutor)
     chosen = choose_executor(maker, 1, workers=7, retries=5)
-    assert isinstance(chosen, Workers)
+    assert isinstance(chosen, ProcessExecutor)
     assert (chosen.workers, chosen.retries) == (7, 5)
 
 
@@ -496,7 +633,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once():
 
 
 def test_a_machine_of_a_cluster_that_does_not_see_the_folder_says_so(maker, tmp_path):
-    work = Plan(maker, [recipe("erm")]).ready[0]
-    outcome = on_ray._task(ProcessExecutor(maker, workers=1).workshop, str(tmp_path / "token"), 1.0, work)
+    spec, run = ProcessExecutor(maker, workers=1).spec, maker.planner.run(recipe("erm"))
+    outcome = on_ray._task(spec, maker.data, str(tmp_path / "token"), 1.0, run)
     with pytest.raises(DataError, match="all machines of the cluster must see the same: choose --out on a disk"):
         raise outcome.error

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gated_domains.experiments.checks import resolve
-from gated_domains.runs.json_files import run_hash
+from gated_domains.experiments.recipe_checks import resolve
+from gated_domains.runs.storage import run_hash
 from made_runs import recipe, vectors
 
 

@@ -18,7 +18,7 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features
-from gated_domains.data.loading import DATASETS, Known
+from gated_domains.data.named import DATASETS, Known
 from gated_domains.data.new_data import NewData
 from gated_domains.evaluation.formulas import FORMULAS
 from gated_domains.evaluation.metrics import validation_loss

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 
 from gated_domains.data.errors import DataError
-from gated_domains.data.loading import DATASETS, Known
+from gated_domains.data.named import DATASETS, Known
 from gated_domains.evaluation.scores import official_scores
-from gated_domains.experiments.checks import resolve
 from gated_domains.experiments.grid import named_as_asked, plan_grid
 from gated_domains.experiments.model import Model
+from gated_domains.experiments.recipe_checks import resolve
 from gated_domains.reports.page import write_page
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig
+from gated_domains.runs.recipe import DataSettings, Recipe, RunConfig, TrainingSettings
 from gated_domains.runs.result import read_results
-from gated_domains.training.settings import TrainingSettings
 from made_published import divided
 from made_runs import NothingIsTrained, call, recipe, runner, vectors
 

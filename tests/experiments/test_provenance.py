@@ -333,7 +333,7 @@ def test_a_body_that_gates_look_into_can_be_started_from(tmp_path):
 
 
 def test_the_recipe_that_is_written_finds_its_backbone_again(trained, tmp_path):
-    from gated_domains.experiments.recipe_parsing import read_recipe
+    from gated_domains.experiments.recipe_checks import read_recipe
 
     run = runner(vectors(), tmp_path).run(on(trained, "linear"))
     written = read_recipe(run.path / "recipe.yaml")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import made_runs
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
-from gated_domains.experiments.checks import resolve
-from gated_domains.experiments.recipe_parsing import (
+from gated_domains.experiments.recipe_checks import (
     PRESETS,
     choose_method,
     default_training,
@@ -21,12 +20,12 @@ from gated_domains.experiments.recipe_parsing import (
     parse_methods,
     parse_recipe,
     read_recipe,
+    resolve,
 )
 from gated_domains.methods import METHODS
-from gated_domains.runs.json_files import run_hash
-from gated_domains.runs.recipe import DataSettings, Recipe
+from gated_domains.runs.recipe import DataSettings, Recipe, TrainingSettings
+from gated_domains.runs.storage import run_hash
 from gated_domains.settings import from_yaml, to_yaml
-from gated_domains.training.settings import TrainingSettings
 
 GDU: dict[str, Any] = {"data": {"what": "heart.csv"}, "method": {"name": "gdu"}}
 

@@ -17,7 +17,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs
 from gated_domains.evaluation.scores import METRICS, DomainScores
-from gated_domains.experiments.checks import check_scoring
+from gated_domains.experiments.recipe_checks import check_scoring
 from gated_domains.experiments.run_scores import TEST, VALIDATION, calibrated, scores
 from gated_domains.experiments.writer import TrainedRun, write_run
 from gated_domains.methods import ERM, Classes

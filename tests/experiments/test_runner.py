@@ -22,8 +22,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import Features, Images
 from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
-from gated_domains.experiments.checks import resolve
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe, resolve
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods import ERM
 from gated_domains.methods.gdu import GDU

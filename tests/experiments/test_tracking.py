@@ -20,7 +20,7 @@ from gated_domains.experiments.tracking.names import key, legal
 from gated_domains.paper import digits, running
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.result import read_results
-from gated_domains.utils.locks import BusyError
+from gated_domains.runs.storage import BusyError
 from made_grids import Told
 from made_runs import DOMAINS, assert_refused, call, recipe, runner, table, vectors
 

@@ -14,17 +14,18 @@ import pytest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.experiments import proposals
+from gated_domains.experiments.compare import run_despite_failures
 from gated_domains.experiments.proposals import Proposal, random_proposals, searched
-from gated_domains.experiments.recipe_parsing import choose_method, parse_methods
+from gated_domains.experiments.recipe_checks import choose_method, parse_methods
 from gated_domains.experiments.runner import Runner
-from gated_domains.experiments.tuning import Tuning, choose, run_despite_failures, tune, with_settings
+from gated_domains.experiments.tuning import Tuning, choose, tune, with_settings
 from gated_domains.methods import ERM, METHODS
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.reports.table import Comparison
 from gated_domains.runs.folder import RunFolder, all_runs
-from gated_domains.runs.json_files import write_json
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import read_results
+from gated_domains.runs.storage import write_json
 from gated_domains.settings.search import Between, OneOf
 from gated_domains.training.callbacks.nonfinite import NotFiniteError
 from made_runs import NothingIsTrained, Watcher, made_up_result, recipe, runner, vectors

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gated_domains.experiments.optuna_search import ROUND, OptunaSearch
-from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.experiments.recipe_checks import choose_method
 from gated_domains.experiments.tuning import tune
 from gated_domains.settings.search import Between, OneOf
 from made_runs import Watcher, recipe, runner, vectors

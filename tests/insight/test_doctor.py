@@ -19,7 +19,7 @@ from gated_domains import GatedDomainUnits, examine
 from gated_domains.common.validation import GateWarning
 from gated_domains.data.errors import DataError
 from gated_domains.estimators import GDUClassifier
-from gated_domains.experiments.recipe_parsing import parse_methods
+from gated_domains.experiments.recipe_checks import parse_methods
 from gated_domains.insight.doctor import Diagnosis, Finding, of_bases
 from gated_domains.insight.doctor.cures import CURES
 from gated_domains.insight.doctor.measures import (

@@ -223,7 +223,7 @@ def test_accuracy_is_foreseen_by_the_calibration(units: GatedDomainUnits, refere
     told = shift_of(units, reference, view, no_accuracy="Nobody has measured it.")
     assert told.accuracy is None
     far = shift_of(units, reference, rows_of([0, 1], 40, 10) + 1.5, no_accuracy="Nobody has measured it.")
-    assert far.sentences()[-1] == "Nobody has measured it."
+    assert sentences(far)[-1] == "Nobody has measured it."
 
 
 def test_it_goes_into_json_and_back(units: GatedDomainUnits, reference: Reference) -> None:

@@ -23,7 +23,7 @@ from gated_domains.data.spurious import spurious
 from gated_domains.experiments import DataSettings, Recipe, Runner, choose_method
 from gated_domains.layer import GateWarning
 from gated_domains.methods.gdu_groups import GroupGDU, GroupGDUSettings
-from gated_domains.training.settings import TrainingSettings
+from gated_domains.runs.recipe import TrainingSettings
 from small_trainings import build, identical, problem, vectors, weights
 
 ROWS = (40, 90, 30, 25)

@@ -13,7 +13,7 @@ from gated_domains.backbones.gated_norm import GatedNorm
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.experiments.recipe_checks import choose_method
 from gated_domains.methods import GDU, METHODS
 from gated_domains.methods.method import total
 from gated_domains.training.training_data import TrainingData, looks

@@ -48,7 +48,7 @@ def test_unfinished_diverged_and_damaged_folders_are_listed_with_the_reason(tmp_
     assert len(found.results) == 12
     assert set(why) == {"cut", "half", "other", "newer", "diverged"}
     assert "not finished" in why["cut"]
-    assert "no number" in why["diverged"]
+    assert "NaN or infinite" in why["diverged"]
     assert "no JSON" in why["half"]
     assert "update gated-domains" in why["newer"]
 

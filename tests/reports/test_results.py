@@ -43,8 +43,13 @@ def test_the_file_is_what_was_agreed() -> None:
         "domain_names": [],
         "metric": "accuracy",
         "higher_is_better": True,
-        "test": {"by_domain": {"mnist": 0.95}},
-        "validation": {"by_domain": {"usps": 0.97}, "overall": 0.97},
+        "test": {"metric": "accuracy", "by_domain": {"mnist": 0.95}, "overall": None},
+        "validation": {"metric": "accuracy", "by_domain": {"usps": 0.97}, "overall": 0.97},
+        "also": {},
+        "mode": "end_to_end",
+        "body": "",
+        "selection_score": None,
+        "averaged": None,
         "selection": "source validation accuracy",
         "protocol": "leave one domain out",
         "best_epoch": 7,
@@ -85,6 +90,25 @@ def test_scores_in_all_metrics_and_by_group_survive_their_file(tmp_path: Path) -
     assert read_results(tmp_path) == [found]
 
 
+def test_how_it_was_trained_and_what_has_no_score_survive_their_file(tmp_path: Path) -> None:
+    found = result(
+        mode="fine_tune",
+        body="mlp",
+        averaged=(3, 9),
+        selection_score=0.96,
+        test_overall=0.94,
+        by_group={"mnist, a": 0.25},
+        unscored_groups=("mnist, b",),
+        validation_by_group={"usps, a": 0.5},
+        validation_unscored=("svhn",),
+        validation_unscored_groups=("usps, b",),
+        score_by=("domain", "ward"),
+        also={"id_test": {"metric": "accuracy", "by_domain": {}, "overall": 0.9}},
+    )
+    write(tmp_path / "abc", found)
+    assert read_results(tmp_path) == [found]
+
+
 def test_a_held_out_domain_may_have_no_score_where_that_is_said(tmp_path: Path) -> None:
     some = result(hold_out="a+b", test={"a": 0.5}, held_out=("a", "b"), unscored=("b",))
     none = result(hold_out="b", seed=1, test={}, held_out=("b",), unscored=("b",))
@@ -111,8 +135,9 @@ def test_a_run_that_was_scored_by_one_metric_has_no_other() -> None:
 
 
 def test_whole_numbers_in_json_are_scores_too() -> None:
-    stored = {**result().to_json(), "test": {"by_domain": {"mnist": 1}}, "seconds": 3}
-    assert RunResult.from_json(stored).test == {"mnist": 1.0}
+    stored = {**result().to_json(), "test": {"by_domain": {"mnist": 1}, "overall": 1}, "seconds": 3}
+    found = RunResult.from_json(stored)
+    assert (found.test, found.test_overall, found.seconds) == ({"mnist": 1.0}, 1.0, 3.0)
 
 
 def test_unfinished_runs_are_passed_over(tmp_path: Path) -> None:

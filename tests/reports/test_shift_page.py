@@ -17,21 +17,21 @@ from gated_domains.data.errors import DataError
 from gated_domains.reports.charts.drawn import write_chart
 from gated_domains.reports.figures.site_shift import charts
 from gated_domains.reports.shift_page import shift_html, write_shift_page
-from gated_domains.reports.shift_words import stands_for, whose
+from gated_domains.reports.shift_words import sentences, stands_for, whose
 from gated_domains.runs.site_shift import BasisShare, BesideNearest, SiteShift
 
 FIGURES = ["shift-distances", "shift-novelty", "shift-mixture", "shift-accuracy"]
 
 
 def said(shift: SiteShift) -> str:
-    return " ".join(shift.sentences())
+    return " ".join(sentences(shift))
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_answer_comes_first_with_the_scale_to_read_it_by() -> None:
-    answer, scale, detectable, *_ = a_site().sentences()
+    answer, scale, detectable, *_ = sentences(a_site())
     assert answer == (
         "new.csv is farther from the sources than any of them is from the others (rank 1 of 4; with 3 sources this "
         "cannot be significant). 14 % of its rows are outside what was seen, usually 3 %."
@@ -45,14 +45,14 @@ def test_the_answer_comes_first_with_the_scale_to_read_it_by() -> None:
 
 def test_a_site_no_farther_than_sources_are_is_said_to_be_so() -> None:
     inside = replace(a_site().rank, rank=2, p_value=0.5)
-    answer = a_site(rank=inside).sentences()[0]
+    answer = sentences(a_site(rank=inside))[0]
     assert answer.startswith(
         "new.csv is no farther from the sources than they are from one another (rank 2 of 4), but of "
     )
     familiar = replace(a_site().novelty, unlike=0.04)
     beside = BesideNearest(upper=0.04, p_value=0.3, p_novelty=0.4)
     alike = a_site(rank=inside, novelty=familiar, beside_nearest=beside)
-    assert alike.sentences()[0] == (
+    assert sentences(alike)[0] == (
         "new.csv is like south; no farther from the sources than they are from one another (rank 2 of 4)."
     )
     assert "No shift was seen: expect the accuracy that it has on validation rows of its sources, 81.0 %" in said(alike)
@@ -71,7 +71,7 @@ def test_a_site_no_farther_than_sources_are_is_said_to_be_so() -> None:
 def test_no_shift_is_seen_only_with_rows_enough_and_by_the_mean_and_the_novelty() -> None:
     usual = replace(a_site().novelty, unlike=0.04, auroc=0.51, p_value=0.4)
     same = a_site(rank=replace(a_site().rank, rank=2, p_value=0.5), novelty=usual, p_value=0.4)
-    assert same.sentences()[0].endswith("(rank 2 of 4).")
+    assert sentences(same)[0].endswith("(rank 2 of 4).")
     assert "No shift was seen" in said(same)
     for other in (
         replace(same, p_value=0.05),
@@ -80,7 +80,7 @@ def test_no_shift_is_seen_only_with_rows_enough_and_by_the_mean_and_the_novelty(
         replace(same, compared_groups=49),
     ):
         assert "No shift was seen" not in said(other)
-    assert replace(same, groups=12, kept_together=True).sentences()[0] == (
+    assert sentences(replace(same, groups=12, kept_together=True))[0] == (
         "new.csv: 12 groups of rows are too few to say whether there is a shift (50 are needed)."
     )
     assert "49 rows of the sources are too few" in said(replace(same, compared_groups=49))
@@ -103,16 +103,16 @@ def test_groups_are_printed_and_without_those_of_the_sources_there_is_no_p_value
 )
 def test_with_nineteen_sources_or_more_the_rank_is_a_test(rank: int, sites: int, words: str) -> None:
     found = replace(a_site().rank, rank=rank, sites=sites, p_value=rank / sites)
-    assert words in a_site(rank=found).sentences()[0]
+    assert words in sentences(a_site(rank=found))[0]
 
 
 def test_rows_outside_lead_where_they_are_most_and_columns_are_named() -> None:
     lost = a_site(novelty=replace(a_site().novelty, unlike=0.97), far_columns=("age", "chol"))
-    assert lost.sentences()[0] == (
+    assert sentences(lost)[0] == (
         "new.csv is unlike all sources: 97 % of its rows are outside what was seen; check units and columns (age, "
         "chol)."
     )
-    assert "Check the units of its columns (chol)." in a_site(far_columns=("chol",)).sentences()[0]
+    assert "Check the units of its columns (chol)." in sentences(a_site(far_columns=("chol",)))[0]
 
 
 def test_no_difference_is_no_proof_where_rows_are_few() -> None:
@@ -174,7 +174,7 @@ def test_two_sources_that_stand_out_are_both_named_and_one_alone_says_nothing() 
 
 
 def test_the_accuracy_comes_with_its_interval_its_error_and_the_truth() -> None:
-    assert a_site().sentences()[-1] == (
+    assert sentences(a_site())[-1] == (
         "The model will probably be 74.0 % (61.0 to 87.0) accurate there. Left out of training in turn, its "
         "sources had 75.0 %. It has 81.0 % on validation rows of its sources. Estimates made in the same way for 3 "
         "sources left out of training were 4.1 points off on average. Its true accuracy there is 71.2 %."
@@ -265,7 +265,7 @@ def test_a_model_of_one_source_and_one_basis_is_drawn(tmp_path: Path) -> None:
     alone = replace(a_site().sources[0], name="all", to_others=None, mixture=(1.0,))
     basis = BasisShare(basis=1, share=1.0, low=1.0, high=1.0, of_sources=(1.0,))
     shift = a_site(sources=(alone,), between=((0.0,),), mixture=(basis,), distance=0.0, rank=None)
-    assert "a source" not in shift.sentences()[1]
+    assert "a source" not in sentences(shift)[1]
     for chart in charts(shift):
         write_chart(chart, tmp_path, kinds=("svg",))
     assert charts(shift)[0].panels[0].y.categories == ("all sources",)
@@ -275,7 +275,7 @@ def test_the_page_has_the_answer_every_figure_and_the_table(tmp_path: Path) -> N
     path = write_shift_page(a_site(), tmp_path / "shift.html")
     found = Parsed(path.read_text("utf-8"))
     words = " ".join(" ".join(found.text).split())
-    for sentence in a_site().sentences():
+    for sentence in sentences(a_site()):
         assert sentence in words
     assert [a["data-key"] for a in found.of("div") if a.get("class") == "chart"] == FIGURES
     assert {f"{key}-data" for key in FIGURES} <= found.data.keys()

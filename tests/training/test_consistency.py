@@ -15,9 +15,9 @@ from gated_domains.data.errors import DataError
 from gated_domains.layer import GateWarning
 from gated_domains.layer.tasks import Binary, Logits, MultiClass, MultiLabel, ProbabilisticRegression, Regression
 from gated_domains.methods import METHODS, Numbers
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.mixing import TEACHER_DECAY
-from gated_domains.training.settings import TrainingSettings
 from small_trainings import Records, build, material, pictures, training
 
 MIXED = {"fourier_mix": 1.0, "consistency": 2.0}

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 import torch
 
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training.optimizers import lay_out_state, make_optimizer, rate_at, rates_to, set_rate
-from gated_domains.training.settings import TrainingSettings
 from small_trainings import build, vectors
 
 CPU = torch.device("cpu")

@@ -29,7 +29,7 @@ from gated_domains.data.sampling import InOrder
 from gated_domains.estimators.estimator import NetworkEstimator
 from gated_domains.estimators.gated import Gated
 from gated_domains.evaluation.scores import Predicted
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe
 from gated_domains.experiments.run_features import runner_of
 from gated_domains.experiments.runner import Runner
 from gated_domains.export.estimator_schema import schema_of_estimator

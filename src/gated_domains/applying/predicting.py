@@ -17,7 +17,8 @@ from gated_domains.applying.writing import SUFFIXES, predictions_path, writing
 from gated_domains.data.blocks import blocks_like
 from gated_domains.data.errors import DataError, expanded
 from gated_domains.data.labels import Reading
-from gated_domains.data.loading import DATASETS, follow_card, is_card
+from gated_domains.data.loading import follow_card, is_card
+from gated_domains.data.named import DATASETS
 from gated_domains.data.new_data import NewData
 from gated_domains.data.parts import Blocks
 from gated_domains.data.progress import progress

@@ -21,8 +21,8 @@ from gated_domains.experiments.run_scores import TEST, VALIDATION
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight.shift.accuracy import AccuracyCalibration, LeftOut, calibrate_accuracy
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.json_files import read_json, write_json
 from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.storage import read_json, write_json
 from gated_domains.training.engine import Hardware
 
 KEPT = "shift.json"

@@ -26,7 +26,7 @@ from gated_domains.cli.options import (
 )
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
-from gated_domains.runs.environment import first_process
+from gated_domains.runs.provenance import first_process
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
     from gated_domains.reports import Comparison
@@ -101,31 +101,35 @@ def compare(
             raise DataError(f"two of these data would go to a folder {stem}; compare {name} by itself, with --out")
     console, finished = Console(), []
     for name, stem in zip(what, roots, strict=True):
-        comparison = run_comparison(
-            name,
-            reading=reading,
-            methods=methods,
-            hold_out=hold_out,
-            seeds=seeds,
-            body=body,
-            training=training,
-            config=protocol,
-            tune_trials=tune,
-            tuner=tuner,
-            out=out if out is None or len(what) == 1 else out / stem,  # each in a folder of its own
-            data_dir=data_dir,
-            data_seed=data_seed,
-            hardware=Hardware(**hardware),
-            executor=executing,
-            margin=margin,
-            track=track,
-            announce=lambda text: console.print(Text(text), soft_wrap=True),
-            allow_partial=True,
-        )
+        try:
+            comparison = run_comparison(
+                name,
+                reading=reading,
+                methods=methods,
+                hold_out=hold_out,
+                seeds=seeds,
+                body=body,
+                training=training,
+                config=protocol,
+                tune_trials=tune,
+                tuner=tuner,
+                out=out if out is None or len(what) == 1 else out / stem,  # each in a folder of its own
+                data_dir=data_dir,
+                data_seed=data_seed,
+                hardware=Hardware(**hardware),
+                executor=executing,
+                margin=margin,
+                track=track,
+                announce=lambda text: console.print(Text(text), soft_wrap=True),
+                allow_partial=True,
+            )
+        except KeyboardInterrupt:
+            console.print("interrupted before the first training was finished; the same command resumes it")
+            sys.exit(130)
         if first_process():
             _show(comparison, console, tuned=tune is not None, explain=explain, report=report)
             if len(what) == 1:
-                _suggest_next(comparison, name, console)
+                _suggest_next(comparison, data_dir, console)
         finished.append(comparison)
     if len(finished) > 1 and first_process():
         _show_together(finished, out or Path("runs"), console, margin=margin, report=report)
@@ -176,9 +180,16 @@ def _show_together(
         tell(page, gathered, console)
 
 
-def _suggest_next(comparison: Comparison, data: str, console: Console) -> None:
-    """The next command: a model of the method that the comparison speaks for, on all domains."""
-    best = next((row.method for row in comparison.numbers.rows if row.best), "erm")
-    options = [word for word in sys.argv[2:] if word != data]
-    del options
-    console.print(Text(f"next: gated-domains train {shlex.quote(data)} ... --method {best}"), soft_wrap=True)
+def _suggest_next(comparison: Comparison, data_dir: Path | None, console: Console) -> None:
+    """The next command: a model of the method that the comparison speaks for, trained on all domains."""
+    from gated_domains.data.splits import OFFICIAL
+    from gated_domains.runs.folder import RECIPE
+
+    assert comparison.runs is not None
+    best = next((row.label for row in comparison.numbers.rows if row.best), None)
+    run = next((run for run in comparison.runs.results if run.label == best), comparison.runs.results[0])
+    words = ["gated-domains", "train", str(comparison.runs.folder(run) / RECIPE), "--hold-out", "none"]
+    # How an epoch was selected may need what was held out.
+    words += ["--selection", "source_validation"] if run.hold_out == OFFICIAL or run.oracle else []
+    words += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    console.print(Text(f"next: {shlex.join(words)}"), soft_wrap=True)

@@ -28,7 +28,7 @@ def list_(data_dir: DataDir = None) -> None:
     """The data sets that go by a name, and where they are."""
     from gated_domains.data.digits5 import DOMAINS
     from gated_domains.data.errors import data_folder as find
-    from gated_domains.data.loading import DATASETS
+    from gated_domains.data.named import DATASETS
     from gated_domains.data.wilds import is_wilds
 
     place = find(data_dir)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 
 from gated_domains.data.errors import DataError
-from gated_domains.runs.environment import first_process
+from gated_domains.runs.provenance import first_process
 
 _PATIENCE = 4.0  # seconds
 

@@ -139,7 +139,8 @@ def _of_data(
     """Rows as gates see them before anything is trained."""
     from gated_domains.backbones.gating import default_gating
     from gated_domains.backbones.untrained import gating_rows_of
-    from gated_domains.data.loading import DATASETS, load_data
+    from gated_domains.data.loading import load_data
+    from gated_domains.data.named import DATASETS
 
     dataset = load_data(what, reading, data_dir=data_dir, seed=seed)
     rows = None if hold_out is None else _training_rows(dataset, hold_out, seed)

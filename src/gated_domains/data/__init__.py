@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from gated_domains.data.errors import DataError
     from gated_domains.data.labels import Reading
     from gated_domains.data.like import NewData, Schema, read_like, schema_of
-    from gated_domains.data.loading import DATASETS, load_data, load_dataset
+    from gated_domains.data.loading import load_data, load_dataset
+    from gated_domains.data.named import DATASETS
     from gated_domains.data.sampling import DomainBalanced, DomainBlocks, InOrder, Shared, Shuffled, sampler_for
     from gated_domains.data.splits import HoldOut, all_sources, hold_outs
     from gated_domains.data.synthetic import Mixture

@@ -13,7 +13,8 @@ from gated_domains.data.encoding import ImageEncoding
 from gated_domains.data.errors import decoding
 from gated_domains.data.labels import Reading
 from gated_domains.data.like_blocks import images_in_blocks, table_in_blocks, whole
-from gated_domains.data.loading import DATASETS, follow_card, is_card, located, read_table, reader_of
+from gated_domains.data.loading import follow_card, is_card, located, read_table, reader_of
+from gated_domains.data.named import DATASETS
 from gated_domains.data.npz import array_headers
 from gated_domains.data.npz_blocks import npz_folder_in_blocks, npz_in_blocks
 from gated_domains.data.parts import Blocks

@@ -16,7 +16,8 @@ from gated_domains.data.encoding import TableEncoding, fit_encoding
 from gated_domains.data.errors import DataError, expanded, first_line, listing, row_name
 from gated_domains.data.inputs import Categories, Column, Features, Numbers, Table
 from gated_domains.data.labels import Reading
-from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, reader_of
+from gated_domains.data.loading import follow_card, is_card, load_data, reader_of
+from gated_domains.data.named import DATASETS
 from gated_domains.data.readers import folders
 from gated_domains.data.sizes import sizes_of
 from gated_domains.data.splits import HoldOut, are_copies, hold_outs

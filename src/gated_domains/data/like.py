@@ -16,8 +16,9 @@ from gated_domains.data.inputs import Inputs, Table, describe_images
 from gated_domains.data.labels import Reading
 from gated_domains.data.like_column import LikeColumn, read_like_tasks
 from gated_domains.data.like_table import LikeNumbers, LikeTable, TableForm, read_in_form
-from gated_domains.data.loading import DATASETS, follow_card, is_card, load_data, located, read_table, reader_of
+from gated_domains.data.loading import follow_card, is_card, load_data, located, read_table, reader_of
 from gated_domains.data.matching import targets_like
+from gated_domains.data.named import DATASETS
 from gated_domains.data.new_data import NewData
 from gated_domains.data.other_encodings import ColumnsEncoding
 from gated_domains.data.readers import arrays, folders

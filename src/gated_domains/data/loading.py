@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from gated_domains.data.errors import DataError, RowError, did_you_mean, expande
 from gated_domains.data.fraction import a_share_of
 from gated_domains.data.inputs import Column, likely_domains
 from gated_domains.data.labels import Reading, as_domains, as_targets
+from gated_domains.data.named import DATASETS
 from gated_domains.data.readers.arrays import is_folder_of_domains, read_npz, read_npz_folder
 from gated_domains.data.readers.card import CARD_SUFFIXES, read_card
 from gated_domains.data.readers.cells import Cells, ReadTable, kept_values, plain_values
@@ -34,11 +35,10 @@ from gated_domains.data.readers.table_files import (
 )
 from gated_domains.data.text.forms import embedded, words_first
 from gated_domains.data.text.task_files import holds_task_files, read_task_files
-from gated_domains.data.wilds.sets import names as wilds_names
-from gated_domains.data.wilds.sets import wilds_set
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 OPTIONS = (
     *("target", "domain", "positive", "categorical", "drop", "metadata", "keep_together", "task"),
@@ -46,68 +46,6 @@ OPTIONS = (
 )
 """Reading options that apply to a table."""
 _TARGET_NAMES = ("target", "label", "y", "class")
-
-
-@dataclass(frozen=True)
-class Known:
-    """A data set that goes by a name. ``takes`` are the fields of a ``Reading`` that mean something to it."""
-
-    what: str
-    load: Callable[[Path | None, int, Reading], DomainDataset]
-    embedded: bool
-    takes: tuple[str, ...] = ()
-
-
-def _digits(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
-    from gated_domains.data.digits import digits
-
-    return digits(seed=seed)
-
-
-def _digits5(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
-    from gated_domains.data.digits5 import digits5
-
-    return digits5(data_dir=data_dir)
-
-
-def _digits5_small(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
-    from gated_domains.data.digits5 import digits5
-
-    return digits5(data_dir=data_dir, small=True)
-
-
-def _synthetic(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
-    from gated_domains.data.synthetic import synthetic
-
-    return synthetic(seed=seed).dataset
-
-
-def _spurious(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
-    from gated_domains.data.spurious import spurious
-
-    return spurious(seed=seed)
-
-
-def _wilds(name: str) -> Known:
-    """One of the eight data sets of WILDS, read as the ``wilds`` package has it."""
-
-    def load(data_dir: Path | None, seed: int, reading: Reading) -> DomainDataset:
-        from gated_domains.data.wilds import load_wilds
-
-        return load_wilds(name, data_dir=data_dir, reading=reading)
-
-    chosen, _ = wilds_set(name)
-    return Known(chosen.what, load, False, takes=chosen.options)
-
-
-DATASETS = {
-    "digits": Known("five domains of digits, in the package: two real, three made from real parts", _digits, True),
-    "digits5": Known("the paper's five: MNIST, MNIST-M, SVHN, USPS, SYN, from a data directory", _digits5, False),
-    "digits5-small": Known("the same with 1,500 + 500 images a domain, from a data directory", _digits5_small, False),
-    "synthetic": Known("mixtures of known elementary distributions, made in code", _synthetic, True),
-    "spurious": Known("sites where an attribute goes with the class, and one where not, made in code", _spurious, True),
-    **{name: _wilds(name) for name in wilds_names()},
-}
 
 
 def load_data(

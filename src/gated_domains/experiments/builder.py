@@ -18,7 +18,7 @@ from gated_domains.backbones.gated_norm import GatedNorm
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding, fit_encoding
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, listing
 from gated_domains.data.inputs import Rows
 from gated_domains.experiments.model import Model, ModelSpec, task_for
 from gated_domains.experiments.planner import PlannedRun
@@ -26,9 +26,9 @@ from gated_domains.experiments.source_data import SourceData
 from gated_domains.layer.tasks import Task
 from gated_domains.methods import Method, Numbers
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.provenance import Provenance, refuse_leak
 from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.storage import run_hash
 from gated_domains.settings import plain
 from gated_domains.training.training_data import FrozenBody, TrainingData
 
@@ -44,6 +44,27 @@ class BuiltRun:
     data: TrainingData
     encoding: Encoding
     task: Task
+
+    def notes(self, recipe: Recipe) -> list[str]:
+        """What a reader of the result should know of the encoding, the initial weights and the selection."""
+        notes = list(self.encoding.notes)
+        weights = weights_note(recipe.body, recipe.pretrained, shrunk=recipe.shrunk)
+        if recipe.backbone is None and weights is not None:
+            notes.append(weights)
+        if recipe.validation_domain is not None:
+            notes.append(f"selected by {recipe.validation_domain}, a source domain that does not train")
+        return notes
+
+    def process_notes(self, world: int, batch: int) -> list[str]:
+        """What differs from one process with the same batch."""
+        notes = []
+        if world > 1 and self.method.per_rank():
+            notes.append(f"with {world} processes, {listing(self.method.per_rank())} are per process")
+        if batch % world:
+            notes.append(
+                f"with {world} processes, {batch % world} of the {batch} rows of a batch cannot be shared: left out"
+            )
+        return notes
 
 
 class Builder:
@@ -127,13 +148,6 @@ class Builder:
                 f"{built}; take one of the same size (shrunk or not)"
             )
         return model
-
-    def notes(self, recipe: Recipe) -> list[str]:
-        """What a table should say of the weights that a network starts from."""
-        if recipe.backbone is not None:
-            return []
-        note = weights_note(recipe.body, recipe.pretrained, shrunk=recipe.shrunk)
-        return [] if note is None else [note]
 
     def _spec(self, run: PlannedRun, encoding: Encoding, task: Task) -> ModelSpec:
         numbers = {"mean": task.mean, "scale": task.scale} if isinstance(task, Numbers) else {}

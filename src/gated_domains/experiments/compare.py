@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ from gated_domains.experiments.executors import Executor, choose_executor
 from gated_domains.experiments.grid import BASELINE, Grid, MethodLike, named_as_asked, plan_grid
 from gated_domains.experiments.insights import look_at
 from gated_domains.experiments.progress import ProgressBar
-from gated_domains.experiments.recipe_parsing import check_body, default_training, validate_config
+from gated_domains.experiments.recipe_checks import check_body, default_training, validate_config
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.tracking import Tracking, check_trackers, tracked
-from gated_domains.experiments.tuning import Tuning, run_despite_failures, tune
-from gated_domains.reports import Comparison, RunCollection
-from gated_domains.runs.environment import first_process, machine
+from gated_domains.experiments.tuning import RunAll, Tuning, tune
+from gated_domains.reports import Comparison
 from gated_domains.runs.folder import TUNING, RunFolder, refuse_file
-from gated_domains.runs.json_files import write_json
+from gated_domains.runs.provenance import first_process, machine
 from gated_domains.runs.recipe import DataSettings, Recipe
+from gated_domains.runs.storage import write_json
+from gated_domains.training.callbacks.nonfinite import NotFiniteError
 from gated_domains.training.engine import Hardware
 
 
@@ -140,7 +142,7 @@ def compare(
     trials = 0 if tune_trials is None else len(grid.splits) * len(grid.methods) * (tune_trials - 1)
     options = {**(executor or {}), **({} if workers is None else {"workers": workers})}
     with (
-        Tracking(trackers if first_process() else (), root) as tracking,
+        Tracking(trackers, root) if trackers and first_process() else nullcontext() as tracking,
         choose_executor(runner, len(todo) + trials, **options) as chosen,
     ):
         runs = _Runs(grid, runner, chosen, tracking, progress=progress)
@@ -153,7 +155,9 @@ def compare(
 class _Runs:
     """The runs of a comparison: those asked for, or with tuning those with the settings that were chosen."""
 
-    def __init__(self, grid: Grid, runner: Runner, executor: Executor, tracking: Tracking, *, progress: bool) -> None:
+    def __init__(
+        self, grid: Grid, runner: Runner, executor: Executor, tracking: Tracking | None, *, progress: bool
+    ) -> None:
         self.grid, self.runner, self.executor, self.tracking = grid, runner, executor, tracking
         self.progress = progress
         self.tuning: Tuning | None = None
@@ -195,21 +199,21 @@ class _Runs:
             BASELINE,
             margin=margin,
             machine=machine(self.runner.device),
-            runs=RunCollection((run.path, result) for run, result in zip(runs, results, strict=True)),
+            runs=[(run.path, result) for run, result in zip(runs, results, strict=True)],
             add_insights=lambda say: look_at(runs, self.runner, recipes, say=say).notes,
             folder=self.runner.root,
-            tracked=self.tracking.look,
+            tracked=() if self.tracking is None else self.tracking.look,
             failure=failure,
         )
 
     def _run(self, recipes: Sequence[Recipe]) -> list[RunFolder]:
         plan = self.runner.planner.plan(recipes)
         todo, done = plan.missing(self.runner.root)
-        with (
-            ProgressBar(todo, done=done, workers=self.executor.workers, quiet=not self.progress) as bar,
-            tracked(self.tracking, plan, self.runner.root, bar) as callback,
-        ):
-            return self.executor.run(plan, callback=callback)
+        with ProgressBar(todo, done=done, workers=self.executor.workers, quiet=not self.progress) as bar:
+            if self.tracking is None:
+                return self.executor.run(plan, callback=bar)
+            with tracked(self.tracking, plan, self.runner.root, bar) as callback:
+                return self.executor.run(plan, callback=callback)
 
 
 def _describe_failed(failed: Sequence[tuple[Recipe, RunFolder]]) -> str:
@@ -220,3 +224,27 @@ def _describe_failed(failed: Sequence[tuple[Recipe, RunFolder]]) -> str:
         f"{len(failed)} trainings broke off, and are not in the table: {listing(named, 3)}; change the settings of the "
         f"method, or delete {listing((str(run.path) for _, run in failed), 3)} to try again"
     )
+
+
+def run_despite_failures(runner: Runner, run: Callable[[Sequence[Recipe]], object]) -> RunAll:
+    """Runs as ``run`` makes them; one whose loss becomes no number stays undone, now and next time."""
+
+    def run_all(recipes: Sequence[Recipe]) -> list[RunFolder]:
+        whole = [recipe for recipe in recipes if not _broken(runner, recipe)]
+        while whole:
+            try:
+                run(whole)
+                break
+            except NotFiniteError:
+                before, whole = whole, [recipe for recipe in whole if not _broken(runner, recipe)]
+                if len(whole) == len(before):  # of something else
+                    raise
+        return [runner.folder(recipe) for recipe in recipes]
+
+    return run_all
+
+
+def _broken(runner: Runner, recipe: Recipe) -> bool:
+    """Whether this run, or one that it needs, has broken off."""
+    plan = runner.planner.plan([recipe], check=False)
+    return plan.failed(plan.asked[0], runner.root)

@@ -10,7 +10,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.splits import OFFICIAL, HoldOut, hold_outs
 from gated_domains.experiments.planner import Plan, Planner
-from gated_domains.experiments.recipe_parsing import choose_method, parse_methods
+from gated_domains.experiments.recipe_checks import choose_method, parse_methods
 from gated_domains.methods import METHODS
 from gated_domains.methods.method import Method
 from gated_domains.runs.recipe import MAPS, MethodChoice, Recipe, RunConfig

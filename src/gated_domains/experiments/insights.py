@@ -11,7 +11,7 @@ from gated_domains.data.errors import DataError, explain, first_line
 from gated_domains.data.loading import load_data
 from gated_domains.evaluation.scores import metric_named
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight import insight_of
 from gated_domains.insight.planes import NAMES, Kind

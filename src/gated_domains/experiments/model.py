@@ -23,7 +23,7 @@ from gated_domains.data.like import Schema
 from gated_domains.layer.tasks import MultiLabel, Task
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
 from gated_domains.runs.folder import MODEL_CARD, WEIGHTS
-from gated_domains.runs.json_files import read_json, write_json
+from gated_domains.runs.storage import read_json, write_json
 from gated_domains.settings import parsed
 from gated_domains.training.training_data import FrozenBody
 

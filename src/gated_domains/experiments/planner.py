@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,21 @@ from gated_domains.backbones.mixstyle import too_few_styles
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import groups_among
-from gated_domains.data.sampling import rows_a_domain
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs, kept_apart
-from gated_domains.experiments.checks import check_scoring, refuse_settings, resolve
 from gated_domains.experiments.model import digest_of_weights
-from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.experiments.recipe_checks import check_scoring, choose_method, refuse_settings, resolve
 from gated_domains.experiments.source_data import SourceData
 from gated_domains.methods import Ensemble
 from gated_domains.methods.erm_ensemble import MembersSettings
 from gated_domains.methods.method import too_few_domains
 from gated_domains.runs.folder import RunFolder, run_name
-from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.provenance import split_hash
 from gated_domains.runs.recipe import MethodChoice, Recipe, mixes_vectors
+from gated_domains.runs.storage import run_hash
 from gated_domains.settings import plain
 from gated_domains.training.mixing import styles_among
 
-_MEMBER_SEEDS = 1_000  # between the seeds of an ensemble's members, so that those of two ensembles never meet
+_MEMBER_SEEDS = 1_000  # between the seeds of an ensemble's members, so that two ensembles share none
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -67,7 +65,7 @@ class PlannedRun:
         return RunFolder(root / self.name)
 
     def __str__(self) -> str:
-        return describe(self.recipe)
+        return self.recipe.description
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +114,7 @@ class Planner:
         return self._run(self.resolve(recipe))
 
     def resolve(self, recipe: Recipe) -> Recipe:
-        """The recipe with every ``auto`` filled in from the data and the method."""
+        """The recipe with every ``auto`` filled in."""
         return resolve(recipe, self.dataset)
 
     def split(self, recipe: Recipe) -> HoldOut:
@@ -167,7 +165,7 @@ class Planner:
                 parts=tuple(self._run(part).name for part in self._parts(recipe)),
                 selection_runs=tuple(self._run(other).name for other in self._selection_runs(recipe)),
                 domain_sizes=sizes,
-                rows_per_domain=_rows_per_domain(recipe, sizes) if sizes else None,
+                rows_per_domain=recipe.training.rows_per_domain(sizes) if sizes else None,
             )
         return self._planned[key]
 
@@ -182,7 +180,7 @@ class Planner:
             self._checked.add(checked)
 
     def _check_build_once(self, run: PlannedRun) -> None:
-        chosen = {name: getattr(run.recipe, name) for name in ("body", "pretrained", "shrunk", "backbone")}
+        chosen = run.recipe.model_dump(include={"body", "pretrained", "shrunk", "backbone"})
         built = run_hash({"method": plain(run.recipe.method), **chosen})
         if built not in self._checked or run.recipe.backbone is not None:
             self.check_build(run)
@@ -241,26 +239,8 @@ class Planner:
         return sizes
 
 
-def describe(recipe: Recipe) -> str:
-    """``ERM, north held out, seed 0``."""
-    held_out = "all domains" if recipe.hold_out is None else f"{recipe.hold_out} held out"
-    left_out = "" if recipe.validation_domain is None else f", validated on {recipe.validation_domain}"
-    return f"{recipe.label}, {held_out}{left_out}, seed {recipe.seed}"
-
-
 def _split_key(recipe: Recipe) -> tuple[str | None, str | None, float, int]:
     return recipe.hold_out, recipe.validation_domain, recipe.validation, recipe.split_seed
-
-
-def _rows_per_domain(recipe: Recipe, sizes: Sequence[int]) -> int | None:
-    training = recipe.training
-    return rows_a_domain(
-        training.sampling,
-        sizes,
-        batch_size=training.batch_size,
-        blocks=training.groups_per_batch,
-        repeat_rows=training.repeat_rows,
-    )
 
 
 def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:

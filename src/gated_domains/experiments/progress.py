@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from gated_domains.data.errors import listing
 from gated_domains.evaluation.scores import METRICS
-from gated_domains.experiments.planner import PlannedRun, describe
+from gated_domains.experiments.planner import PlannedRun
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.storage import BusyError
 from gated_domains.training.callbacks.progress import ProgressCallback
-from gated_domains.utils.locks import BusyError
 
 _WARMING_UP = 5.0  # seconds
 
@@ -138,7 +138,7 @@ class ProgressBar(ProgressCallback):
         if self.progress is not None:
             if worker not in self.lines:
                 self.lines[worker] = self.progress.add_task("", total=1, left="")
-            self._show(worker, description=describe(recipe), total=epochs, completed=0, left="", visible=True)
+            self._show(worker, description=recipe.description, total=epochs, completed=0, left="", visible=True)
 
     def on_step(self, step: int, steps: int, *, worker: int = 0) -> None:
         self.time.stepped(step / steps, worker=worker)
@@ -181,7 +181,7 @@ class ProgressBar(ProgressCallback):
     def on_run_lost(self, recipe: Recipe, why: str, *, worker: int = 0) -> None:
         self.time.lost(worker)
         self._show(worker, visible=False)
-        self._say(f"{describe(recipe)}: its process {why}; the training is tried again, from its last checkpoint")
+        self._say(f"{recipe.description}: its process {why}; the training is tried again, from its last checkpoint")
 
     def on_wait(self, busy: Sequence[BusyError]) -> None:
         """Say once of every process that it is waited for."""
@@ -199,7 +199,7 @@ class ProgressBar(ProgressCallback):
                 self._show(worker, visible=False)  # until it has something else to do
             return
         left = f"; {self._left()}" if self._left() else ""
-        self._say(f"[{self.done}/{self.total}] {describe(recipe)}: {came_of_it}{left}")
+        self._say(f"[{self.done}/{self.total}] {recipe.description}: {came_of_it}{left}")
 
     def _show(self, worker: int, **fields: Any) -> None:
         if self.progress is not None and worker in self.lines:

@@ -8,9 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from gated_domains.experiments.optuna_search import OptunaSearch
-from gated_domains.runs.recipe import MethodChoice
+from gated_domains.runs.recipe import MethodChoice, TrainingSettings
 from gated_domains.settings.search import Range, drawn, search_space
-from gated_domains.training.settings import TrainingSettings
 
 Proposal = dict[str, Any]
 """Settings by name, of the method and of its training; what is not named stays as it is."""

@@ -18,7 +18,7 @@ from gated_domains.data.loading import load_data
 from gated_domains.data.new_data import NewData
 from gated_domains.data.sampling import InOrder
 from gated_domains.experiments.model import Model
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe
 from gated_domains.experiments.runner import Runner
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.folder import RECIPE, RunFolder, open_run_folder

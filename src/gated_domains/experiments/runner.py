@@ -16,8 +16,8 @@ from lightning_fabric import Fabric
 
 from gated_domains.common.validation import findings_heard
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, explain, listing
-from gated_domains.data.loading import DATASETS
+from gated_domains.data.errors import DataError, explain
+from gated_domains.data.named import DATASETS
 from gated_domains.evaluation.metrics import SELECTION_RULES, SelectionRule, fixed_epoch
 from gated_domains.experiments.builder import Builder, BuiltRun
 from gated_domains.experiments.model import load_weights
@@ -26,10 +26,10 @@ from gated_domains.experiments.run_scores import TEST, VALIDATION, predict_run, 
 from gated_domains.experiments.source_data import SourceData
 from gated_domains.experiments.writer import TrainedRun, write_run
 from gated_domains.methods import METHODS, Ensemble
-from gated_domains.runs.environment import environment
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.provenance import environment
 from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.storage import run_hash
 from gated_domains.training.callbacks.checkpoint import Checkpoint
 from gated_domains.training.callbacks.metrics import MetricsWriter
 from gated_domains.training.callbacks.nonfinite import NotFiniteError
@@ -37,7 +37,6 @@ from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware, PeakMemory, threads_for
 from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.trainer import Outcome, Trainer
-from gated_domains.utils.locks import BusyError
 
 
 class Runner:
@@ -45,16 +44,12 @@ class Runner:
 
     Parameters
     ----------
-    dataset
-        The data, or what a worker process has received of them.
-    root
-        Folder of the runs.
-    hardware
-        Where trainings run.
+    dataset, root
+        The data, and the folder of the runs.
+    hardware, checkpoint_seconds
+        Where trainings run, and the least time between two checkpoints.
     callback
-        Who is told how far they are.
-    checkpoint_seconds
-        Least time between two checkpoints.
+        Is told how far trainings are.
     """
 
     def __init__(
@@ -69,7 +64,7 @@ class Runner:
         self.data = dataset if isinstance(dataset, SourceData) else SourceData(dataset)
         self.dataset, self.root = self.data.dataset, Path(root)
         self.hardware = hardware or Hardware()
-        self.callback, self.checkpoint_seconds = callback, checkpoint_seconds
+        self.callback, self.checkpoint_seconds = callback or ProgressCallback(), checkpoint_seconds
         self.builder = Builder(self.data)
         self.planner = Planner(self.data, self.builder.check)
         self._fabrics: dict[str, Fabric] = {}
@@ -131,15 +126,15 @@ class Runner:
     def _make(
         self, run: PlannedRun, folder: RunFolder, fabric: Fabric, parts: list[RunFolder], selecting: list[RunFolder]
     ) -> None:
-        recipe, callback = run.recipe, None if run.combines else self.callback
+        recipe = run.recipe
         if fabric.is_global_zero:
             about = {**environment(str(fabric.device)), "processes": fabric.world_size}
             folder.write_about(
                 recipe.relative_to(folder.path, named=DATASETS),
                 about | ({"compiled": True} if self.hardware.compile else {}),
             )
-            if callback is not None:
-                callback.on_run_start(recipe, folder, epochs=recipe.training.epochs)
+            if not run.combines:
+                self.callback.on_run_start(recipe, folder, epochs=recipe.training.epochs)
         memory = PeakMemory(fabric.device)
         threads = threads_for(recipe.training.batch_size * math.prod(self.builder.encoding(run).shape))
         with findings_heard() as complaints, threads, _failure_noted(folder, fabric):
@@ -151,8 +146,8 @@ class Runner:
             notes = [*trained.notes, *complaints]
             trained = replace(trained, notes=notes, peak_memory=memory.bytes())
             result = write_run(trained, folder, self.data, [*parts, *selecting])
-            if callback is not None:
-                callback.on_run_end(recipe, folder, result.to_json())
+            if not run.combines:
+                self.callback.on_run_end(recipe, folder, result.to_json())
 
     def _trained(
         self, run: PlannedRun, folder: RunFolder, fabric: Fabric, parts: list[RunFolder], selecting: list[RunFolder]
@@ -180,7 +175,7 @@ class Runner:
                 scorer=scorer_for(recipe, run.split, built.view, TEST if rule.oracle else VALIDATION),
                 callbacks=[
                     MetricsWriter(folder),
-                    *([] if self.callback is None else [self.callback]),
+                    self.callback,
                     Checkpoint(folder.path, seconds=self.checkpoint_seconds),
                 ],
                 compiled=self.hardware.compile,
@@ -188,10 +183,7 @@ class Runner:
             outcome = trainer.fit()
             outcome = replace(outcome, seconds=outcome.seconds + extracting)
             rows = min(recipe.training.batch_size, len(data.train))
-            notes = [*_process_notes(built, fabric.world_size, rows), *outcome.notes, *built.encoding.notes]
-            notes += self.builder.notes(recipe)
-            if recipe.validation_domain is not None:
-                notes.append(f"selected by {recipe.validation_domain}, a source domain that does not train")
+            notes = [*built.process_notes(fabric.world_size, rows), *outcome.notes, *built.notes(recipe)]
             return self._predicted(run, replace(built, data=data), outcome, notes, fabric)
 
     def _combined(self, run: PlannedRun, folder: RunFolder, fabric: Fabric, parts: list[RunFolder]) -> TrainedRun:
@@ -244,18 +236,6 @@ def _selection(recipe: Recipe, selecting: list[RunFolder]) -> tuple[SelectionRul
     return fixed_epoch(int(curve.argmax()), score=float(curve.max())), 1
 
 
-def _process_notes(built: BuiltRun, world: int, batch: int) -> list[str]:
-    """What differs from one process with the same batch."""
-    notes = []
-    if world > 1 and built.method.per_rank():
-        notes.append(f"with {world} processes, {listing(built.method.per_rank())} are per process")
-    if batch % world:
-        notes.append(
-            f"with {world} processes, {batch % world} of the {batch} rows of a batch cannot be shared: left out"
-        )
-    return notes
-
-
 @contextmanager
 def _failure_noted(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
     """Note in the folder that a loss became NaN or infinite: a search does not try these settings again."""
@@ -266,6 +246,3 @@ def _failure_noted(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
             folder.write_failure(str(error))
         fabric.barrier()  # all processes are here, and all find the note
         raise
-
-
-__all__ = ["BusyError", "Runner"]

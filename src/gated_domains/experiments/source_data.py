@@ -1,7 +1,12 @@
-"""A data set as the runs on it see it: decided on their source rows, and named by its content."""
+"""A data set as the runs on it see it, and how worker processes share it."""
 
 from __future__ import annotations
 
+import mmap
+import os
+import pickle
+import tempfile
+from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
@@ -44,3 +49,46 @@ class SourceData:
                 whole = {**whole, "decided": fingerprint(view, self.digests if same_inputs else None)}
             self._views[hashed] = view, whole
         return self._views[hashed]
+
+
+_ALIGNED = 64  # bytes
+
+
+class SharedData:
+    """A data set whose arrays lie once in a temporary file, which worker processes map into memory.
+
+    The file has no name on disk: it vanishes with the last process that uses it, however that ends. Only raw numbers
+    are in it; everything else goes to workers with the process.
+    """
+
+    def __init__(self, data: SourceData) -> None:
+        buffers: list[pickle.PickleBuffer] = []
+        content = (data.dataset, data.digests, data.fingerprint)
+        self.header = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+        self.spans: list[tuple[int, int]] = []
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the executor
+        for buffer in buffers:
+            start = -(-self.file.tell() // _ALIGNED) * _ALIGNED
+            self.file.seek(start)
+            self.file.write(buffer.raw())
+            self.spans.append((start, self.file.tell()))
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a process that is being started: a duplicate of the file's handle instead of its content."""
+        return _open_shared, (reduction.DupFd(self.file.fileno()), self.header, self.spans)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _open_shared(handle: Any, header: bytes, spans: list[tuple[int, int]]) -> SourceData:
+    """In a worker: the data, with arrays that are read from the file when they are needed."""
+    file = handle.detach()
+    try:
+        # Private: pages are shared with all others until somebody writes to them.
+        mapped = memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_COPY)) if spans else memoryview(b"")
+    finally:
+        os.close(file)
+    dataset, digests, known = pickle.loads(header, buffers=[mapped[start:end] for start, end in spans])
+    return SourceData(dataset, digests=digests, known=known)

@@ -20,24 +20,24 @@ from gated_domains.data.loading import load_data, read_data
 from gated_domains.evaluation.metrics import METRICS
 from gated_domains.experiments.grid import MethodLike, chosen_methods
 from gated_domains.experiments.progress import ProgressBar
-from gated_domains.experiments.recipe_parsing import (
+from gated_domains.experiments.recipe_checks import (
     check_body,
     choose_method,
     default_training,
     is_recipe,
+    parse_methods,
     read_recipe,
     validate_config,
 )
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.tracking import Tracking, check_trackers, tracked
 from gated_domains.recipes import located
-from gated_domains.runs.environment import first_process
 from gated_domains.runs.folder import RECIPE, RunFolder, open_run_folder, refuse_file
-from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe, RunConfig
+from gated_domains.runs.provenance import first_process
+from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe, RunConfig, TrainingSettings
 from gated_domains.runs.result import RunResult
 from gated_domains.settings import from_yaml, parsed, plain
 from gated_domains.training.engine import Hardware
-from gated_domains.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -130,15 +130,15 @@ def train(
     """
     trackers = check_trackers(track)
     if not isinstance(source, DomainDataset):
-        source = located(source)
-    written = read_recipe(source) if not isinstance(source, DomainDataset) and is_recipe(source) else None
+        source = located(os.fspath(source))
+    written = read_recipe(source) if isinstance(source, str) and is_recipe(source) else None
     if written is None:
         dataset, reading = read_data(source, target, domain, positive, reading, data_dir=data_dir)
     else:
         if (target, domain, positive) != (None, None, None) or (reading or Reading()) != Reading():
             raise DataError(f"{source} says how its data are read; change it there")
         dataset = load_data(written.data.what, written.data.reading, data_dir=data_dir, seed=written.data.seed)
-    what = source if isinstance(source, str) else getattr(source, "name", str(source))
+    what = source if isinstance(source, str) else source.name
     changes = _changes(dataset, method, hold_out, body, seed, dict(training or {}))
     if written is None:
         recipe = _recipe_of_data(dataset, DataSettings.of(what, reading or Reading()), changes, training, config)
@@ -206,7 +206,7 @@ def _changes(
     """The fields of a recipe that were asked for."""
     changes: dict[str, Any] = {"body": None if body is None else check_body(body), "seed": seed}
     if method is not None:
-        chosen = chosen_methods(method if isinstance(method, str) else [method])
+        chosen = parse_methods(method, option="--method") if isinstance(method, str) else chosen_methods([method])
         if len(chosen) != 1:
             raise DataError(f"--method names one method, got {method!r}; `compare` takes several")
         chosen[0].refuse_contradiction(training)

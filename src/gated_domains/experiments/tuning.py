@@ -9,13 +9,11 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.experiments.proposals import TUNERS, Proposal, Proposals, searched
-from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import TUNING, RunFolder
-from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import RunResult
+from gated_domains.runs.storage import run_hash
 from gated_domains.settings import parsed, plain
-from gated_domains.training.callbacks.nonfinite import NotFiniteError
 
 TRIAL_SEED = 0
 _FORMAT = 1
@@ -159,30 +157,6 @@ def tune(
             search.tell(runs)
     ended = [search.ended(fixed) for search in under_way]
     return Tuning(tuner=tuner, count=count, seed=seed, searches=dict(zip(asked, ended, strict=True)))
-
-
-def run_despite_failures(runner: Runner, run: Callable[[Sequence[Recipe]], object]) -> RunAll:
-    """Runs as ``run`` makes them; one whose loss becomes no number stays undone, now and next time."""
-
-    def run_all(recipes: Sequence[Recipe]) -> list[RunFolder]:
-        whole = [recipe for recipe in recipes if not _broken(runner, recipe)]
-        while whole:
-            try:
-                run(whole)
-                break
-            except NotFiniteError:
-                before, whole = whole, [recipe for recipe in whole if not _broken(runner, recipe)]
-                if len(whole) == len(before):  # of something else
-                    raise
-        return [runner.folder(recipe) for recipe in recipes]
-
-    return run_all
-
-
-def _broken(runner: Runner, recipe: Recipe) -> bool:
-    """Whether this run, or one that it needs, has broken off."""
-    plan = runner.planner.plan([recipe], check=False)
-    return plan.failed(plan.asked[0], runner.root)
 
 
 class _Open:

@@ -11,9 +11,9 @@ from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import METRICS, Metric
 from gated_domains.evaluation.statistics import Spread, spread
 from gated_domains.runs.folder import RunFolder, all_runs
-from gated_domains.runs.json_files import canonical
 from gated_domains.runs.provenance import SEEN, Provenance
 from gated_domains.runs.result import RESULT_FILE, RunResult, read_result
+from gated_domains.runs.storage import canonical
 
 _TURNED = ("hold_out", "seed")  # what may differ between runs that are one recipe turned over domains and seeds
 

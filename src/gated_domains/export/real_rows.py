@@ -10,9 +10,9 @@ import numpy as np
 from gated_domains.data.blocks import blocks_like
 from gated_domains.data.errors import DataError
 from gated_domains.data.like import read_like
-from gated_domains.data.loading import DATASETS
+from gated_domains.data.named import DATASETS
 from gated_domains.data.new_data import NewData
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe
 from gated_domains.export.examples import Arrays
 from gated_domains.export.feeds import feeding
 from gated_domains.export.subject import Subject

@@ -7,7 +7,7 @@ from functools import cache
 
 from gated_domains import recipes
 from gated_domains.data.errors import DataError, did_you_mean
-from gated_domains.experiments.recipe_parsing import read_recipe
+from gated_domains.experiments.recipe_checks import read_recipe
 from gated_domains.methods import METHODS
 from gated_domains.reports.published import BENCHMARKS, ROWS
 from gated_domains.reports.reproduced import Column, Row

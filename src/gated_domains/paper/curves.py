@@ -18,8 +18,8 @@ from gated_domains.experiments.model import Model
 from gated_domains.experiments.run_features import body_features
 from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.json_files import read_json, write_json
 from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.storage import read_json, write_json
 
 CANDIDATES = range(2, 11)
 VIEWS = ("features", "tsne")

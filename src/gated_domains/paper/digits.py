@@ -10,12 +10,11 @@ from gated_domains.common.paper import PAPER_BASES
 from gated_domains.data.digits import DOMAINS as EMBEDDED
 from gated_domains.data.digits5 import DOMAINS, folder_name
 from gated_domains.data.errors import DataError, data_folder, did_you_mean
-from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.experiments.recipe_checks import choose_method
 from gated_domains.paper.grid import Grid, Job
 from gated_domains.reports.published_digits import ROWS, TARGETS
-from gated_domains.runs.recipe import DataSettings, Recipe
+from gated_domains.runs.recipe import DataSettings, Recipe, TrainingSettings
 from gated_domains.settings import parsed
-from gated_domains.training.settings import TrainingSettings
 
 Fields = Mapping[str, Any]
 

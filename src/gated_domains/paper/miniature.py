@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gated_domains.paper.cells import dataset_of
-from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.recipe import Recipe, TrainingSettings
 from gated_domains.settings import parsed, plain
-from gated_domains.training.settings import TrainingSettings
 
 SIDE, TOKENS = 64, 64
 DIGITS_SIDE = 32  # of the body that is not shrunk: the paper's own

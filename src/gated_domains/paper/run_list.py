@@ -12,8 +12,8 @@ from gated_domains.data.errors import DataError, decoding
 from gated_domains.evaluation.metrics import METRICS
 from gated_domains.paper.grid import Grid, Job
 from gated_domains.reports.published_digits import ROWS
-from gated_domains.runs.json_files import run_hash
 from gated_domains.runs.result import RunResult
+from gated_domains.runs.storage import run_hash
 
 _NEEDED = (
     "row", "target", "seed", "settings", "accuracy", "epochs", "seconds", "data", "selection", "protocol",

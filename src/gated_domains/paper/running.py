@@ -19,10 +19,10 @@ from gated_domains.paper.light import lighten, without_weights
 from gated_domains.paper.run_list import Known
 from gated_domains.paper.standing import finished, started
 from gated_domains.reports.reproduced import Cell
-from gated_domains.runs.environment import machine, machine_of
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.json_files import run_hash
+from gated_domains.runs.provenance import machine, machine_of
 from gated_domains.runs.recipe import Recipe
+from gated_domains.runs.storage import run_hash
 from gated_domains.training.engine import Hardware
 
 RUNS = "runs"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,14 @@ class Comparison:
         metric: str | None = None,
         margin: float | None = None,
         machine: str | None = None,
-        runs: RunCollection | None = None,
+        runs: Sequence[tuple[Path, RunResult]] | None = None,
         add_insights: Callable[[Say], Sequence[str]] | None = None,
         folder: Path | None = None,
         tracked: Sequence[str] = (),
         failure: BaseException | None = None,
     ) -> None:
-        self.runs, self.folder, self.tracked, self.failure = runs, folder, tuple(tracked), failure
+        self.folder, self.tracked, self.failure = folder, tuple(tracked), failure
+        self._runs = runs
         self._add_insights, self._margin = add_insights, margin
         if metric is not None:
             results = [result.under(metric_named(metric)) for result in results]
@@ -55,6 +57,11 @@ class Comparison:
         self.machine = machine
         self.notes: list[str] = attributed_notes(self.numbers)
         self.caption: list[str] = caption(self.numbers, machine=machine, notes=self.notes)
+
+    @cached_property
+    def runs(self) -> RunCollection | None:
+        """The folders of the runs; None where results alone were given."""
+        return None if self._runs is None else RunCollection(self._runs)
 
     @property
     def title(self) -> str:

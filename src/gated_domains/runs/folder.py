@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from gated_domains.data.errors import DataError, did_you_mean, expanded, listing, written_whole
 from gated_domains.data.npz import read_arrays
-from gated_domains.runs.json_files import canonical, jsonable, parsed_json, read_json, run_hash, write_json
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import FORMAT, RunResult
 from gated_domains.runs.result import RESULT_FILE as RESULT
+from gated_domains.runs.storage import canonical, folder_lock, jsonable, parsed_json, read_json, run_hash, write_json
 from gated_domains.settings import to_yaml
-from gated_domains.utils.locks import folder_lock
 
 RUN, RECIPE, ENVIRONMENT = "run.json", "recipe.yaml", "environment.json"
 METRICS, PREDICTIONS, BROKEN, MEMBERS = "metrics.jsonl", "predictions.npz", "broken.json", "members.json"

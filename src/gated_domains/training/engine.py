@@ -23,7 +23,7 @@ from torch._dynamo.exc import TorchDynamoException
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.methods.method import Method, Terms
-from gated_domains.training.settings import Precision
+from gated_domains.runs.recipe import Precision
 
 # Numbers in a batch. On two cores the small network is as fast on one, a table ten times faster, and whoever else
 # uses the cores is not in the way.

@@ -16,11 +16,11 @@ from gated_domains.backbones.bodies import Body
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import first_line
 from gated_domains.methods.method import Method, Terms, total
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training.augmentation import augmented
 from gated_domains.training.callbacks.ema import EMA
 from gated_domains.training.engine import WrappedObjective
 from gated_domains.training.mixing import TEACHER_DECAY, Consistency, FourierMix, Mixing, start_mixing
-from gated_domains.training.settings import TrainingSettings
 from gated_domains.training.training_data import TrainingData
 
 Step = Callable[[DomainBatch], Terms]

@@ -22,6 +22,7 @@ from gated_domains.data.sampling import InOrder, Sampler, Shared, sampler_for
 from gated_domains.evaluation.metrics import Evidence, SelectionRule, metric_for
 from gated_domains.evaluation.scores import DomainScores, Scorer
 from gated_domains.methods.method import Method, Terms
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training.callbacks.base import Callback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
 from gated_domains.training.callbacks.early_stopping import EarlyStopping, ReduceOnPlateau
@@ -31,7 +32,6 @@ from gated_domains.training.checkpoints import rng_state, set_rng_state
 from gated_domains.training.engine import as_computed, from_all, from_first
 from gated_domains.training.optimizers import UpdateStep
 from gated_domains.training.prediction import predict_rows
-from gated_domains.training.settings import TrainingSettings
 from gated_domains.training.training_data import LARGE_BATCH, TrainingData, has_large_body, looks
 
 MEASURED = 500  # validation rows that curves of gates are drawn from

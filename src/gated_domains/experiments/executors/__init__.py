@@ -7,10 +7,9 @@ import os
 
 from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.data.memory import available_bytes
-from gated_domains.experiments.executors.base import RETRIES, Executor
+from gated_domains.experiments.executors.base import RETRIES, Executor, SerialExecutor
 from gated_domains.experiments.executors.processes import ProcessExecutor
 from gated_domains.experiments.executors.ray import RayExecutor
-from gated_domains.experiments.executors.serial import SerialExecutor
 from gated_domains.experiments.runner import Runner
 
 EXECUTORS = ("local", "ray")

@@ -23,7 +23,6 @@ from gated_domains.experiments.executors.worker import (
     Failed,
     Finished,
     Refused,
-    SharedData,
     WorkerSpec,
     attempt,
     settle,
@@ -31,7 +30,7 @@ from gated_domains.experiments.executors.worker import (
 )
 from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.runner import Runner
-from gated_domains.experiments.source_data import SourceData
+from gated_domains.experiments.source_data import SharedData, SourceData
 from gated_domains.training.callbacks.progress import ProgressCallback
 
 

@@ -119,7 +119,7 @@ class Tracking:
 def tracked(
     tracking: Tracking | None, plan: Plan, root: Path, callback: ProgressCallback
 ) -> Iterator[ProgressCallback]:
-    """While a plan is made in a folder: a callback that tracks its runs; in the end, also those that were found done."""
+    """While a plan is made in a folder: a callback that tracks its runs; in the end also those found done."""
     if not tracking:
         yield callback
         return

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gated_domains.data.digits5 import folder_name
-from gated_domains.experiments.recipe_parsing import choose_method
+from gated_domains.experiments.recipe_checks import choose_method
 from gated_domains.paper.digits import OURS, PAPER
 from gated_domains.reports.ablations.setting import Fineness, Mode, Setting
-from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe
+from gated_domains.runs.recipe import DataSettings, MethodChoice, Recipe, TrainingSettings
 from gated_domains.settings import parsed
-from gated_domains.training.settings import TrainingSettings
 
 SEEDS, QUICK_SEEDS = 3, 2
 _EPOCHS: Mapping[Mode, int] = {"FT": 12, "E2E": 8}

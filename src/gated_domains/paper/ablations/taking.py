@@ -17,7 +17,7 @@ from gated_domains.methods.gdu import GDU
 from gated_domains.paper.curves import VIEWS, features_of
 from gated_domains.reports.ablations.kept_arrays import ClassPlane, DomainPlane
 from gated_domains.runs.folder import RunFolder
-from gated_domains.runs.json_files import read_json, write_json
+from gated_domains.runs.storage import read_json, write_json
 
 SCORES = "davies_bouldin.json"
 _ROWS, _UNSEEN = 1_000, 400  # t-SNE takes a few seconds of so many

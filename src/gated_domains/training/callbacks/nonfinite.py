@@ -11,9 +11,9 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError, listing
 from gated_domains.data.inputs import Rows
 from gated_domains.methods.method import Terms
+from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training.callbacks.base import Callback
 from gated_domains.training.engine import earliest
-from gated_domains.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from gated_domains.training.trainer import Trainer

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gated_domains.training.callbacks.base import Callback
 
 if TYPE_CHECKING:
+    from gated_domains.runs.storage import BusyError
     from gated_domains.training.trainer import Trainer
-    from gated_domains.utils.locks import BusyError
 
 
 class ProgressCallback(Callback):

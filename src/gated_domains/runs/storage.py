@@ -1,18 +1,24 @@
-"""JSON files of runs, and the hash that names a run: written whole, read with advice on what to do if damaged."""
+"""How runs are stored: JSON files written whole, hashes that name runs, and locks of folders."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from gated_domains.data.errors import DataError, first_line, written_whole
+
+# Some network file systems have no locks; work there goes on without one.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:
@@ -78,3 +84,39 @@ def _refuse_odd_keys(obj: Any) -> None:
     elif isinstance(obj, (list, tuple)):
         for value in obj:
             _refuse_odd_keys(value)
+
+
+class BusyError(DataError):
+    """A folder that another process is working in, with the pid of that process where it is known."""
+
+    def __init__(self, folder: str, pid: int | None = None) -> None:
+        super().__init__(folder, pid)  # so that it can be pickled
+        self.folder, self.pid = folder, pid
+
+    def __str__(self) -> str:
+        who = "" if self.pid is None else f" (pid {self.pid})"
+        return f"another process{who} is at work in {self.folder}; wait for it, or choose another --out"
+
+
+@contextmanager
+def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a folder for this process, or raise a ``BusyError`` at once. Its file ``.lock`` holds the pid and stays."""
+    path = Path(folder, ".lock")
+    # ``preserve_lock_file`` also refuses filelock's fallback, a marker file that would outlive a killed process.
+    lock = FileLock(path, blocking=False, thread_local=False, preserve_lock_file=True)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        pid = ""
+        with suppress(OSError):  # Windows refuses to read a locked file
+            pid = path.read_text("ascii", "replace").strip()
+        raise BusyError(str(folder), int(pid) if pid.isdigit() else None) from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    with suppress(OSError):  # a full disk is no reason to stop
+        path.write_text(f"{os.getpid()}\n", "ascii")
+    try:
+        yield
+    finally:
+        lock.release()

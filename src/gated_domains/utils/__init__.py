@@ -1,1 +1,0 @@
-"""Helpers that know no data, method or run."""
