@@ -42,7 +42,7 @@ from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Classes, Ensemble, Method, Problem
 from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.settings import plain
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.engine import Hardware, threads_for
 from gated_domains.training.trainer import Trainer
 from gated_domains.training.training_data import TrainingData

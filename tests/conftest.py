@@ -98,7 +98,7 @@ def every_experts() -> dict[str, Callable[[int, int, int], nn.Module]]:
 
 def every_task() -> dict[str, Callable[[], object]]:
     """Name -> maker, for every registered task."""
-    from gated_domains.layer.tasks import TASKS
+    from gated_domains.layer.experts import TASKS
 
     return dict(TASKS)
 

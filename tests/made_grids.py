@@ -15,7 +15,7 @@ from gated_domains.experiments.executors import Executor, ProcessExecutor, RayEx
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.storage import BusyError
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 from made_runs import digest, recipe, runner, vectors, without_times
 
 EPOCHS = 8

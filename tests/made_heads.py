@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.trainer import Trainer
+from gated_domains.training.training_data import on_cached_features
 from small_trainings import build, material, training, vectors
 
 #: Heads that are trained on features: the name of a method, and its settings.

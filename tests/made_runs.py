@@ -21,7 +21,7 @@ from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import DataSettings, Recipe, TrainingSettings
 from gated_domains.runs.result import RunResult
 from gated_domains.settings import parsed
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.engine import Hardware
 
 DOMAINS = ("north", "south", "west")

@@ -20,10 +20,8 @@ from gated_domains.data.encoding import fit_encoding
 from gated_domains.evaluation.metrics import SELECTION_RULES, SelectionRule
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem, Terms
 from gated_domains.runs.recipe import TrainingSettings
-from gated_domains.training.callbacks.base import Callback
+from gated_domains.training.callbacks.base import Callback, MetricsLog, MetricsWriter, ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.metrics import MetricsLog, MetricsWriter
-from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
 from gated_domains.training.trainer import Outcome, Trainer
 from gated_domains.training.training_data import FrozenBody, TrainingData

@@ -58,13 +58,13 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def began(self: ProgressBar, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         raise AssertionError(f"{recipe.method.label} is trained, and should be there")
 
-    monkeypatch.setattr(ProgressBar, "run_began", began)
+    monkeypatch.setattr(ProgressBar, "on_run_start", began)
 
 
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Ctrl-C in the middle of the training of this number, counted from 1."""
     begun = []
-    began, stepped = ProgressBar.run_began, ProgressBar.stepped
+    began, stepped = ProgressBar.on_run_start, ProgressBar.on_step
 
     def count(self: ProgressBar, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         begun.append(folder)
@@ -75,8 +75,8 @@ def interrupted_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         if len(begun) == number:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ProgressBar, "run_began", count)
-    monkeypatch.setattr(ProgressBar, "stepped", stop)
+    monkeypatch.setattr(ProgressBar, "on_run_start", count)
+    monkeypatch.setattr(ProgressBar, "on_step", stop)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_its_last_line_trains_the_best_method_on_all_domains(compared):
     program, *words = shlex.split(done.out.splitlines()[-1].removeprefix("next: "))
     assert program == "gated-domains"
     with open(root / "table.csv", newline="") as file:
-        (best,) = (row["label"] for row in csv.DictReader(file) if row["best"] == "true")
+        (best,) = (row["label"] for row in csv.DictReader(file) if row["best"] == "True")
     assert open_run_folder(Path(words[1]).parent).result().label == best
     made = call(*words, "--out", "runs", "--device", "cpu")
     assert made.code == 0, made
@@ -358,7 +358,7 @@ def test_a_run_folder_of_another_version_is_refused(compared, data, tmp_path):
 def test_a_checkpoint_cut_in_half_is_refused_with_the_cure(data, monkeypatch):
     """One that ``train`` left: it makes the same run."""
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressBar, "stepped", _stop_at_the_second_step)
+        patch.setattr(ProgressBar, "on_step", _stop_at_the_second_step)
         cut = call("train", data, *READING, "--epochs", 1, "--device", "cpu", "--method", "erm", "--hold-out", "north",
                    "--batch-size", 16, "--checkpoint-seconds", 0, "--out", "runs")  # fmt: skip
     assert cut.code == 130

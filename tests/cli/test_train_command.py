@@ -139,7 +139,7 @@ def test_a_second_time_it_is_found(monkeypatch):
     def began(self: ProgressBar, recipe: Any, folder: RunFolder, *, epochs: int) -> None:
         raise AssertionError("it is trained, and should be there")
 
-    monkeypatch.setattr(ProgressBar, "run_began", began)
+    monkeypatch.setattr(ProgressBar, "on_run_start", began)
     again = train("--method", "erm", "--hold-out", "north")
     assert (again.code, again.out, again.err) == (0, first.out, "")
 
@@ -276,13 +276,13 @@ def test_stopped_it_exits_with_130_and_goes_on_to_the_same_bits(monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressBar, "stepped", stop)
+        patch.setattr(ProgressBar, "on_step", stop)
         assert train(*options).code == 130
     assert not only_run().done
     assert len(only_run().checkpoints) == 1
     steps = []
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressBar, "stepped", lambda self, step, steps_in_all: steps.append(step))
+        patch.setattr(ProgressBar, "on_step", lambda self, step, steps_in_all: steps.append(step))
         assert train(*options).code == 0
     assert steps[0] == 4
     whole = call("train", "clinic.csv", *READING, *SHORT[:-1], "whole", *options)

@@ -75,7 +75,7 @@ def test_what_is_set_for_all_methods_is_not_searched(data):
 def test_stopped_among_the_trials_it_goes_on_where_it_was(data, monkeypatch):
     options = ("--methods", "erm", "--tune", 3, "--seeds", 1)
     begun: list[RunFolder] = []
-    began = ProgressBar.run_began
+    began = ProgressBar.on_run_start
 
     def stop(self: ProgressBar, recipe: Any, folder: RunFolder, **others: Any) -> None:
         begun.append(folder)
@@ -83,7 +83,7 @@ def test_stopped_among_the_trials_it_goes_on_where_it_was(data, monkeypatch):
             raise KeyboardInterrupt
         began(self, recipe, folder, **others)
 
-    monkeypatch.setattr(ProgressBar, "run_began", stop)
+    monkeypatch.setattr(ProgressBar, "on_run_start", stop)
     stopped = compare(data, *options)
     assert stopped.code == 130, stopped
     assert "the same command resumes it" in stopped.out

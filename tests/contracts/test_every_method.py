@@ -25,8 +25,8 @@ from gated_domains.methods import METHODS, Ensemble, Method
 from gated_domains.methods.method import total
 from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.settings.search import Between, search_space
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.prediction import predict_rows
 from gated_domains.training.training_data import looks
 from small_trainings import (

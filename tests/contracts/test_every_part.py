@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gated_domains.layer import GatedDomainUnits
+from gated_domains.layer.experts import TASKS, Binary, MultiClass, MultiLabel, ProbabilisticRegression
 from gated_domains.layer.gates import GATES, SoftmaxGate, inner_products
 from gated_domains.layer.kernels import KERNELS, as_kernel
-from gated_domains.layer.tasks import TASKS, Binary, MultiClass, MultiLabel, ProbabilisticRegression
 
 # -- names -----------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gated_domains.layer import GatedDomainUnits, LinearExperts
-from gated_domains.layer.tasks import ProbabilisticRegression
+from gated_domains.layer.experts import ProbabilisticRegression
 
 
 def shared_prediction(head, x):

@@ -14,7 +14,7 @@ from gated_domains.estimators.network import PlainNetwork
 from gated_domains.estimators.parts import Parts
 from gated_domains.estimators.rows import RowSource
 from gated_domains.estimators.scaling import Scaling
-from gated_domains.layer.tasks import Regression
+from gated_domains.layer.experts import Regression
 from made_estimators import CLASSIFIERS, KINDS, answers, fitted, made, made_table
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

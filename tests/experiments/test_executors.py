@@ -48,7 +48,7 @@ from gated_domains.experiments.source_data import SharedData, SourceData
 from gated_domains.methods import ERM, METHODS
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.runs.storage import BusyError
-from gated_domains.training.callbacks.nonfinite import NotFiniteError
+from gated_domains.training.callbacks.stopping import NotFiniteError
 from made_grids import Told, assert_same_runs, grid
 from made_runs import CPU, recipe, runner, vectors
 
@@ -146,12 +146,12 @@ def test_a_run_that_another_process_is_at_is_left_for_last_and_waited_for(tmp_pa
     monkeypatch.setattr(base, "POLL_SECONDS", 0.0)
     maker = runner(vectors(), tmp_path)
     chosen = [recipe("erm"), recipe("erm", seed=1), recipe("linear")]
-    told = LetGo(maker.folder(chosen[0]))
+    told, before = LetGo(maker.folder(chosen[0])), maker.callback
     runs = SerialExecutor(maker).run(chosen, callback=told)
     first, second, linear = (run.name for run in runs)
     assert [about for what, about in told.heard if what == "ended"] == [second, first, linear]
     assert told.all("waiting") == [os.getpid()]
-    assert maker.callback is None
+    assert maker.callback is before
 
 
 class Elsewhere(LetGo):

@@ -23,7 +23,7 @@ from gated_domains.data.new_data import NewData
 from gated_domains.evaluation.formulas import FORMULAS
 from gated_domains.evaluation.metrics import validation_loss
 from gated_domains.experiments.model import Model
-from gated_domains.layer.tasks import Logits, MultiLabel
+from gated_domains.layer.experts import Logits, MultiLabel
 from gated_domains.methods import METHODS, lisa
 from gated_domains.methods.lisa import random_partners
 from gated_domains.runs.folder import RunFolder

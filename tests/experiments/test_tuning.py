@@ -27,7 +27,7 @@ from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.result import read_results
 from gated_domains.runs.storage import write_json
 from gated_domains.settings.search import Between, OneOf
-from gated_domains.training.callbacks.nonfinite import NotFiniteError
+from gated_domains.training.callbacks.stopping import NotFiniteError
 from made_runs import NothingIsTrained, Watcher, made_up_result, recipe, runner, vectors
 
 

@@ -18,7 +18,7 @@ import made_grids
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.executors import RayExecutor, SerialExecutor
 from gated_domains.runs.folder import RunFolder, all_runs
-from gated_domains.training.callbacks.nonfinite import NotFiniteError
+from gated_domains.training.callbacks.stopping import NotFiniteError
 from made_grids import Told, assert_same_runs, grid
 from made_runs import assert_refused, call, recipe, runner, table, vectors
 

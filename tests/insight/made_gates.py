@@ -16,7 +16,7 @@ from gated_domains.data.sampling import InOrder
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs
 from gated_domains.evaluation.scores import metric_for
 from gated_domains.insight import insight_of
-from gated_domains.layer.tasks import MultiLabel
+from gated_domains.layer.experts import MultiLabel
 from gated_domains.methods import METHODS, Classes, Numbers, Problem
 from gated_domains.methods.gdu import GDU
 from gated_domains.runs.insight import Insight

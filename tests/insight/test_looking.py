@@ -17,13 +17,14 @@ from gated_domains.experiments.model import WEIGHTS
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.insight import INSIGHT, Insight
 from gated_domains.runs.recipe import DataSettings
-from made_runs import changed, recipe, runner, table, vectors
+from made_runs import changed, made_up_result, recipe, runner, table, vectors
 
 
 def finished(path: Path, **result: object) -> RunFolder:
     """A folder that looks like that of a finished run."""
     path.mkdir()
-    (path / "result.json").write_text(json.dumps({"format": 1, "method": "gdu", "label": "GDU", "seed": 0, **result}))
+    found = made_up_result(**{"method": "gdu", "label": "GDU", **result})
+    (path / "result.json").write_text(json.dumps(found.to_json()))
     return RunFolder(path)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from gated_domains import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate, fit_head, model_head, replace_head
 from gated_domains.layer import MLPExperts, StackedExperts
-from gated_domains.layer.tasks import ProbabilisticRegression
+from gated_domains.layer.experts import ProbabilisticRegression
 
 GATES = {
     "cosine": CosineGate,

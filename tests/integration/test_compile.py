@@ -19,7 +19,7 @@ from torch import nn
 from gated_domains import *
 from gated_domains.layer import MLPExperts, StackedExperts
 from gated_domains.layer.kernels import *
-from gated_domains.layer.tasks import ProbabilisticRegression
+from gated_domains.layer.experts import ProbabilisticRegression
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

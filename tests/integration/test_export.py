@@ -13,8 +13,8 @@ from torch.export import Dim, export
 
 from gated_domains import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate, fit_head, model_head, replace_head
 from gated_domains.layer import MLPExperts, StackedExperts
+from gated_domains.layer.experts import ProbabilisticRegression
 from gated_domains.layer.kernels import KERNELS
-from gated_domains.layer.tasks import ProbabilisticRegression
 
 # A shape check that looks at a symbolic batch size would pin it.
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

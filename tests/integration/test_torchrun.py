@@ -29,7 +29,7 @@ from gated_domains.data.labels import Reading
 from gated_domains.data.loading import load_data
 from gated_domains.experiments.model import Model
 from gated_domains.runs.folder import RunFolder, all_runs
-from gated_domains.training.checkpoints import newest_checkpoint
+from gated_domains.training.callbacks.checkpoint import newest_checkpoint
 from gated_domains.training.prediction import predict_rows
 
 DEADLINE = 240.0

@@ -13,8 +13,8 @@ from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 
 from gated_domains import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate
 from gated_domains.layer import MLPExperts, StackedExperts, penalties
+from gated_domains.layer.experts import ProbabilisticRegression
 from gated_domains.layer.kernels import KERNELS
-from gated_domains.layer.tasks import ProbabilisticRegression
 
 GATES = {
     "cosine": CosineGate,

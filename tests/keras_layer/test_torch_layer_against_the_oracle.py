@@ -44,7 +44,7 @@ from gated_domains.layer import (
     kernels,
     penalties,
 )
-from gated_domains.layer.tasks import ProbabilisticRegression
+from gated_domains.layer.experts import ProbabilisticRegression
 
 pytestmark = [
     pytest.mark.extras,

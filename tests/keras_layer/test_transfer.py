@@ -41,10 +41,10 @@ from gated_domains.keras_layer.transfer import (  # noqa: E402
     from_torch,
     to_torch,
 )
+from gated_domains.layer import experts as torch_tasks  # noqa: E402
 from gated_domains.layer import gates as torch_gates  # noqa: E402
 from gated_domains.layer import kernels as torch_kernels  # noqa: E402
 from gated_domains.layer import penalties as torch_penalties  # noqa: E402
-from gated_domains.layer import tasks as torch_tasks  # noqa: E402
 from gated_domains.layer.experts import LinearExperts as TorchLinear  # noqa: E402
 from gated_domains.layer.experts import MLPExperts as TorchMLP  # noqa: E402
 from gated_domains.layer.experts import StackedExperts as TorchStacked  # noqa: E402

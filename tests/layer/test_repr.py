@@ -6,8 +6,8 @@ import torch
 from sklearn.datasets import make_blobs
 
 from gated_domains.layer import CosineGate, GatedDomainUnits, GateStream, LinearExperts, ProjectionGate
+from gated_domains.layer.experts import MultiClass
 from gated_domains.layer.kernels import Gaussian, RationalQuadratic, Scaled
-from gated_domains.layer.tasks import MultiClass
 
 
 def test_a_layer_says_its_sizes_kernel_gate_and_penalties():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gated_domains.layer import GatedDomainUnits, GatedOutput, InnerProducts, ProjectionGate
-from gated_domains.layer.tasks import (
+from gated_domains.layer.experts import (
     TASKS,
     Binary,
     MultiClass,

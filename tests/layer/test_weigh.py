@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gated_domains.layer import GatedDomainUnits, GateStream, Weighed
+from gated_domains.layer.experts import ProbabilisticRegression
 from gated_domains.layer.kernels import Gaussian
-from gated_domains.layer.tasks import ProbabilisticRegression
 
 
 def units(**settings) -> GatedDomainUnits:

@@ -16,8 +16,8 @@ from gated_domains.estimators.saving import load_estimator
 from gated_domains.experiments.model import Model
 from gated_domains.export.exporting import export_model
 from gated_domains.layer.annealing import Adapted, hand_on
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.progress import ProgressCallback
 from small_trainings import Records, build, identical, material, pictures, training, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")

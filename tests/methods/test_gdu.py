@@ -27,7 +27,7 @@ from gated_domains.layer.gates import residual
 from gated_domains.methods import GDU, PaperGDU
 from gated_domains.methods.gdu import GDUSettings
 from gated_domains.settings import parsed
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.training_data import TrainingData, looks
 from small_trainings import build, identical, material, pictures, train, training, vectors, weights
 

@@ -23,7 +23,7 @@ from gated_domains.backbones.backbone import Identity
 from gated_domains.backbones.bodies import MLP
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
-from gated_domains.layer.tasks import Logits
+from gated_domains.layer.experts import Logits
 from gated_domains.methods import IRM
 from small_trainings import build, vectors
 

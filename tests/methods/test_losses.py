@@ -12,7 +12,7 @@ from gated_domains.backbones.backbone import Identity
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.experiments.model import class_weights
-from gated_domains.layer.tasks import Logits
+from gated_domains.layer.experts import Logits
 from gated_domains.methods import Classes, Numbers
 from small_trainings import build, vectors
 

@@ -21,9 +21,9 @@ from gated_domains.layer import (
     StackedExperts,
     penalties,
 )
+from gated_domains.layer.experts import ProbabilisticRegression
 from gated_domains.layer.gates import inner_products, pooled
 from gated_domains.layer.kernels import KERNELS, Average, Gaussian, Laplacian, Matern52, Scaled
-from gated_domains.layer.tasks import ProbabilisticRegression
 
 GATES = [CosineGate(3.0), MMDGate(3.0), ProjectionGate(), ProjectionGate(0.0), ProjectionGate(0.1)]
 ALL_KERNELS = [

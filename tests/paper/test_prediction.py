@@ -19,8 +19,8 @@ from gated_domains.layer import (
     ProjectionGate,
     StackedExperts,
 )
+from gated_domains.layer.experts import ProbabilisticRegression, match_moments
 from gated_domains.layer.kernels import Gaussian
-from gated_domains.layer.tasks import ProbabilisticRegression, match_moments
 from oracles import assert_matches, rows
 
 GATES = {

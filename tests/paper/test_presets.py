@@ -7,8 +7,8 @@ import torch
 
 import oracles
 from gated_domains.layer import CosineGate, GatedDomainUnits, LinearExperts, MMDGate, ProjectionGate
+from gated_domains.layer.experts import Regression
 from gated_domains.layer.kernels import Gaussian
-from gated_domains.layer.tasks import Regression
 from oracles import assert_matches, rows
 
 # setting, gate -> sigma, kappa, lambda_ols, lambda_l1, lambda_orth

@@ -12,9 +12,9 @@ from torch import nn
 
 import oracles
 from gated_domains.layer import CosineGate, GatedDomainUnits, MMDGate, ProjectionGate, penalties
+from gated_domains.layer.experts import ProbabilisticRegression
 from gated_domains.layer.gates import InnerProducts, exact_projection, inner_products, residual
 from gated_domains.layer.kernels import KERNELS, Gaussian
-from gated_domains.layer.tasks import ProbabilisticRegression
 from oracles import rows
 
 SOFTMAX_GATES = [CosineGate, MMDGate]

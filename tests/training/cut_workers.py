@@ -21,9 +21,9 @@ import torch
 from safetensors.torch import save_file
 
 from gated_domains.runs.folder import RunFolder
-from gated_domains.training import checkpoints
+from gated_domains.training.callbacks import checkpoint as checkpoints
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.trainer import Trainer
 from small_trainings import build, material, training, vectors, weights
 

@@ -13,9 +13,9 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.evaluation.metrics import SelectionRule
 from gated_domains.methods import Classes
-from gated_domains.training.callbacks import early_stopping
+from gated_domains.training.callbacks import stopping as early_stopping
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.prediction import predict_rows
 from gated_domains.training.training_data import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks
 from small_trainings import Records, build, identical, material, train, training, vectors, weights

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from gated_domains.data.errors import DataError
 from gated_domains.layer import GatedDomainUnits
-from gated_domains.training import checkpoints
-from gated_domains.training.checkpoints import (
+from gated_domains.training.callbacks import checkpoint as checkpoints
+from gated_domains.training.callbacks.checkpoint import (
     STATE,
     TENSORS,
     load_checkpoint,

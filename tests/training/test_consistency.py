@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import GateWarning
-from gated_domains.layer.tasks import Binary, Logits, MultiClass, MultiLabel, ProbabilisticRegression, Regression
+from gated_domains.layer.experts import Binary, Logits, MultiClass, MultiLabel, ProbabilisticRegression, Regression
 from gated_domains.methods import METHODS, Numbers
 from gated_domains.runs.recipe import TrainingSettings
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.mixing import TEACHER_DECAY
 from small_trainings import Records, build, material, pictures, training
 
@@ -227,7 +227,7 @@ def test_it_needs_mixed_images():
 
 
 def test_features_of_a_frozen_body_are_left_as_they_are():
-    from gated_domains.training.feature_cache import on_cached_features
+    from gated_domains.training.training_data import on_cached_features
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)

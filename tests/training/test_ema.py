@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gated_domains.layer import GatedDomainUnits
+from gated_domains.training.callbacks.checkpoint import load_checkpoint, save_checkpoint
 from gated_domains.training.callbacks.ema import EMA
-from gated_domains.training.checkpoints import load_checkpoint, save_checkpoint
 
 
 def network() -> nn.Module:

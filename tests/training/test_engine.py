@@ -16,9 +16,8 @@ from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.methods import ERM, Numbers
 from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training import engine
+from gated_domains.training.callbacks.base import MetricsWriter, ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.metrics import MetricsWriter
-from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware, as_computed
 from gated_domains.training.optimizers import GraphedStep, _shapes
 from gated_domains.training.trainer import Trainer

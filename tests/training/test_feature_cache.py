@@ -20,8 +20,8 @@ from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.training import feature_cache
-from gated_domains.training.feature_cache import cached_features, module_hash, trim
+from gated_domains.training import training_data as feature_cache
+from gated_domains.training.training_data import cached_features, module_hash, trim
 
 ROWS = np.random.default_rng(0).normal(size=(23, 4)).astype(np.float32)
 
@@ -379,7 +379,7 @@ from torch import nn
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.backbones.bodies import SmallCNN
 from gated_domains.backbones.gating import Style
-from gated_domains.training.feature_cache import module_hash
+from gated_domains.training.training_data import module_hash
 torch.manual_seed(0)
 body = SmallCNN((3, 8, 8))
 more = nn.ParameterDict({"b": torch.ones(1), "a": torch.ones(2)})

@@ -12,10 +12,9 @@ from gated_domains.backbones.bodies import MLP, SmallCNN
 from gated_domains.backbones.gating import Style
 from gated_domains.data.sampling import InOrder
 from gated_domains.methods import Method
-from gated_domains.training import feature_cache
-from gated_domains.training.feature_cache import on_cached_features
+from gated_domains.training import training_data as feature_cache
 from gated_domains.training.prediction import predict_rows
-from gated_domains.training.training_data import Frozen, FrozenBody, TrainingData
+from gated_domains.training.training_data import Frozen, FrozenBody, TrainingData, on_cached_features
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 
 HEADS = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.encoding import ImageEncoding
 from gated_domains.data.errors import DataError
-from gated_domains.layer.tasks import Prediction
+from gated_domains.layer.experts import Prediction
 from gated_domains.methods import ERM, Classes, Method
 from gated_domains.methods.method import Terms
 from gated_domains.training.callbacks.ema import training_inputs

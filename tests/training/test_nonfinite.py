@@ -13,9 +13,8 @@ from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Shuffled
 from gated_domains.runs.recipe import TrainingSettings
-from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.nonfinite import FiniteWatch, NotFiniteError, all_finite, explain
-from gated_domains.training.checkpoints import load_checkpoint, newest_checkpoint
+from gated_domains.training.callbacks.checkpoint import Checkpoint, load_checkpoint, newest_checkpoint
+from gated_domains.training.callbacks.stopping import FiniteWatch, NotFiniteError, all_finite, explain
 from gated_domains.training.training_data import TrainingData
 from small_trainings import build, material, train, vectors
 

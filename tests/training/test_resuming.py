@@ -18,9 +18,14 @@ from safetensors.torch import load_file
 
 from gated_domains.data.errors import DataError
 from gated_domains.runs.folder import RunFolder
-from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.progress import ProgressCallback
-from gated_domains.training.checkpoints import TENSORS, load_checkpoint, newest_checkpoint, save_checkpoint
+from gated_domains.training.callbacks.base import ProgressCallback
+from gated_domains.training.callbacks.checkpoint import (
+    TENSORS,
+    Checkpoint,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 
 needs_forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")

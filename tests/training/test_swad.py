@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from gated_domains.evaluation.metrics import validation_loss
+from gated_domains.training.callbacks.checkpoint import load_checkpoint, save_checkpoint
 from gated_domains.training.callbacks.ema import renew_norms
 from gated_domains.training.callbacks.swad import SWAD, Valley
-from gated_domains.training.checkpoints import load_checkpoint, save_checkpoint
 from gated_domains.training.training_data import looks
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 

@@ -24,13 +24,12 @@ from gated_domains.layer import GateWarning
 from gated_domains.methods import METHODS, Method
 from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.settings import parsed
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
 from gated_domains.training.callbacks.ema import training_inputs
-from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.engine import Hardware
-from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.trainer import Trainer
-from gated_domains.training.training_data import TrainingData
+from gated_domains.training.training_data import TrainingData, on_cached_features
 from small_trainings import build, identical, material, pictures, train, training, vectors, weights
 
 DATASETS = {"images": pictures, "vectors": vectors}

@@ -19,11 +19,11 @@ from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import InOrder
 from gated_domains.evaluation.metrics import SelectionRule
 from gated_domains.experiments.model import class_weights
-from gated_domains.layer.tasks import Logits
+from gated_domains.layer.experts import Logits
 from gated_domains.methods import ERM, Classes
 from gated_domains.methods.method import total
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.ema import EMA
-from gated_domains.training.callbacks.progress import ProgressCallback
 from gated_domains.training.optimizers import GraphedStep
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 

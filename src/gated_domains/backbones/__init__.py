@@ -1,6 +1,6 @@
 """Inputs -> features, and the view that gates see; putting units into any model's head, and gates into its norms."""
 
-from gated_domains.backbones.backbone import Backbone, Body, GatingView, Identity, View
+from gated_domains.backbones.backbone import Backbone, Body, GatingView, Identity, RawInput, View, default_gating
 from gated_domains.backbones.bodies import BODIES, MLP, DigitsCNN, SmallCNN, default_body
 from gated_domains.backbones.gated_norm import GatedNorm, deviation_parameters, gate_norms, mixing
 from gated_domains.backbones.gating import (
@@ -8,10 +8,8 @@ from gated_domains.backbones.gating import (
     GraphStatistics,
     RandomFilters,
     RandomProjection,
-    RawInput,
     Style,
     TokenStatistics,
-    default_gating,
 )
 from gated_domains.backbones.heads import fit_head, gating_rows, model_head, renew_head, replace_head
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gated_domains.common.validation import at_least_one
-from gated_domains.data.errors import DataError, listing
+from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.layer.fitting import check_rows, on_first_rank
 from gated_domains.layer.kernels import at_least_float32, autocast_off
 
@@ -258,3 +258,38 @@ def unmoved_buffers(model: nn.Module) -> Iterator[None]:
     finally:
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
+
+
+class RawInput(GatingView):
+    """The encoded vector itself."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        if len(shape) != 1:
+            raise DataError(
+                f"gates see the input where it is a vector, and these samples have shape {tuple(shape)}; "
+                "for images there are 'filters' and 'style'"
+            )
+        (self.width,) = shape
+
+    def forward(self, inputs: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
+        return at_least_float32(inputs)
+
+
+def default_gating(kind: str) -> str:
+    """The name of the gating view for a kind of inputs, such as ``images``, ``table`` or ``tokens``."""
+    if kind not in _DEFAULTS:
+        raise DataError(f"no gating view is known for inputs of kind {kind!r}{did_you_mean(kind, _DEFAULTS)}")
+    return _DEFAULTS[kind]
+
+
+_DEFAULTS = {
+    "images": "filters",
+    "bands": "filters",
+    "table": "input",
+    "features": "input",
+    "words": "projection",
+    "bits": "projection",
+    "tokens": "tokens",
+    "graphs": "graphs",
+}

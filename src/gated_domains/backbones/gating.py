@@ -15,9 +15,9 @@ from jaxtyping import Float, Int, Int64, Shaped
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from gated_domains.backbones.backbone import Body, GatingView, Standardised, evaluating
+from gated_domains.backbones.backbone import Body, GatingView, RawInput, Standardised, evaluating
 from gated_domains.backbones.graphs_in_rows import ATOM_SIZES, atoms_side_by_side
-from gated_domains.data.errors import DataError, did_you_mean
+from gated_domains.data.errors import DataError
 from gated_domains.layer.kernels import at_least_float32, autocast_off
 from gated_domains.layer.units import GatedDomainUnits
 
@@ -60,22 +60,6 @@ class RandomFilters(GatingView):
             mean, variance = _moments(F.conv2d(images, weight, stride=self.stride).abs_())
             colour, contrast = _moments(images)
         return torch.cat([mean, (variance + 1e-6).log() / 2, colour, contrast.sqrt()], dim=-1)
-
-
-class RawInput(GatingView):
-    """The encoded vector itself."""
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        super().__init__()
-        if len(shape) != 1:
-            raise DataError(
-                f"gates see the input where it is a vector, and these samples have shape {tuple(shape)}; "
-                "for images there are 'filters' and 'style'"
-            )
-        (self.width,) = shape
-
-    def forward(self, inputs: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
-        return at_least_float32(inputs)
 
 
 class RandomProjection(GatingView):
@@ -189,24 +173,6 @@ GATINGS: dict[str, Callable[[Body, Sequence[int]], GatingView | None]] = {
     "tokens": lambda body, shape: TokenStatistics(body),
     "graphs": lambda body, shape: GraphStatistics(body),
 }
-
-_DEFAULTS = {
-    "images": "filters",
-    "bands": "filters",
-    "table": "input",
-    "features": "input",
-    "words": "projection",
-    "bits": "projection",
-    "tokens": "tokens",
-    "graphs": "graphs",
-}
-
-
-def default_gating(kind: str) -> str:
-    """The name of the gating view for a kind of inputs, such as ``images``, ``table`` or ``tokens``."""
-    if kind not in _DEFAULTS:
-        raise DataError(f"no gating view is known for inputs of kind {kind!r}{did_you_mean(kind, _DEFAULTS)}")
-    return _DEFAULTS[kind]
 
 
 def _vectors(body: Body, shape: Sequence[int]) -> Sequence[int]:

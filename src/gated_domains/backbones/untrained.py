@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gated_domains.backbones.backbone import Backbone
+from gated_domains.backbones.backbone import Backbone, default_gating
 from gated_domains.backbones.bodies import default_body, make_body
-from gated_domains.backbones.gating import GATINGS, default_gating
+from gated_domains.backbones.gating import GATINGS
 from gated_domains.data.batches import Samples, place
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.encoding import Encoding, fit_encoding

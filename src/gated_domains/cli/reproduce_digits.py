@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from gated_domains.cli.making import end, run_all, tell_tracked, watched, write_report
-from gated_domains.cli.one_voice import first_process, one_voice
+from gated_domains.cli.one_voice import one_voice
 from gated_domains.cli.options import Report, Track, takes_executor, takes_hardware
 from gated_domains.data.errors import DataError
 from gated_domains.runs.folder import refuse_file
+from gated_domains.runs.provenance import first_process
 
 if TYPE_CHECKING:  # torch is imported when a command begins to work, not when the shell asks for help
     from gated_domains.paper.digits import Setup

@@ -137,7 +137,7 @@ def _of_data(
     seed: int,
 ) -> _Seen:
     """Rows as gates see them before anything is trained."""
-    from gated_domains.backbones.gating import default_gating
+    from gated_domains.backbones.backbone import default_gating
     from gated_domains.backbones.untrained import gating_rows_of
     from gated_domains.data.loading import load_data
     from gated_domains.data.named import DATASETS

@@ -15,7 +15,7 @@ from torch import Tensor
 from gated_domains.estimators.estimator import NetworkEstimator
 from gated_domains.estimators.material import row_weights
 from gated_domains.estimators.network import TwoClasses
-from gated_domains.layer.tasks import MultiClass, Task
+from gated_domains.layer.experts import MultiClass, Task
 
 Own = TypeVar("Own", bound="NetworkClassifier")
 

@@ -26,8 +26,8 @@ from gated_domains.estimators.scaling import Scaling
 from gated_domains.estimators.solving import Solving, set_apart, solve
 from gated_domains.estimators.threads import step_flops, threads_for
 from gated_domains.evaluation.scores import Predicted
+from gated_domains.layer.experts import Regression, Task
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
-from gated_domains.layer.tasks import Regression, Task
 from gated_domains.layer.units import Gates
 
 Own = TypeVar("Own", bound="NetworkEstimator")

@@ -21,9 +21,9 @@ from gated_domains.estimators.reference import Reference, rows_asked_for
 from gated_domains.estimators.regression import NetworkRegressor
 from gated_domains.estimators.scaling import Scaling
 from gated_domains.estimators.shift_score import ShiftScore, calibrated_accuracy, coverage_of, shift_score
+from gated_domains.layer.experts import Task
 from gated_domains.layer.gates import SoftmaxGate
 from gated_domains.layer.kernels import as_kernel
-from gated_domains.layer.tasks import Task
 
 if TYPE_CHECKING:
     from gated_domains.insight.shift.accuracy import AccuracyCalibration, AccuracyEstimate

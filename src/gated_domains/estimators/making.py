@@ -12,6 +12,7 @@ from gated_domains.common.paper import GateName
 from gated_domains.common.validation import at_least_one, flag, not_negative, positive
 from gated_domains.estimators.network import GatedNetwork
 from gated_domains.estimators.scaling import Scaling
+from gated_domains.layer.experts import Task
 from gated_domains.layer.fitting import (
     check_rows,
     choose_num_bases,
@@ -24,7 +25,6 @@ from gated_domains.layer.fitting import (
 from gated_domains.layer.gates import GATES, SoftmaxGate
 from gated_domains.layer.kernels import Gaussian
 from gated_domains.layer.regrouping import settled_groups
-from gated_domains.layer.tasks import Task
 from gated_domains.layer.units import GatedDomainUnits
 
 # Rows that the number of bases is chosen by; and those whose distances are measured, of which there are their square.

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gated_domains.estimators.scaling import Scaling
+from gated_domains.layer.experts import Binary, Logits, Predicted, Prediction, Regression, Task
 from gated_domains.layer.gates import GatedOutput, Weighed, residual
-from gated_domains.layer.tasks import Binary, Logits, Predicted, Prediction, Regression, Task
 from gated_domains.layer.units import GatedDomainUnits, Gates
 
 

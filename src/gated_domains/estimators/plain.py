@@ -13,7 +13,7 @@ from gated_domains.estimators.estimator import NetworkEstimator, keep
 from gated_domains.estimators.network import PlainNetwork
 from gated_domains.estimators.regression import NetworkRegressor
 from gated_domains.estimators.scaling import Scaling
-from gated_domains.layer.tasks import Task
+from gated_domains.layer.experts import Task
 
 
 class Plain(NetworkEstimator):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gated_domains.estimators.estimator import NetworkEstimator
 from gated_domains.estimators.material import row_weights
-from gated_domains.layer.tasks import Regression, Task
+from gated_domains.layer.experts import Regression, Task
 
 Own = TypeVar("Own", bound="NetworkRegressor")
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from gated_domains.data.inputs import Rows
 from gated_domains.experiments.model import Model, ModelSpec, task_for
 from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.source_data import SourceData
-from gated_domains.layer.tasks import Task
+from gated_domains.layer.experts import Task
 from gated_domains.methods import Method, Numbers
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.provenance import Provenance, refuse_leak
@@ -150,7 +151,7 @@ class Builder:
         return model
 
     def _spec(self, run: PlannedRun, encoding: Encoding, task: Task) -> ModelSpec:
-        numbers = {"mean": task.mean, "scale": task.scale} if isinstance(task, Numbers) else {}
+        numbers: dict[str, Any] = {"mean": task.mean, "scale": task.scale} if isinstance(task, Numbers) else {}
         return ModelSpec(
             method=run.recipe.method.name,
             mode=run.recipe.method.mode,

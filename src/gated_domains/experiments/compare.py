@@ -27,7 +27,7 @@ from gated_domains.runs.folder import TUNING, RunFolder, refuse_file
 from gated_domains.runs.provenance import first_process, machine
 from gated_domains.runs.recipe import DataSettings, Recipe
 from gated_domains.runs.storage import write_json
-from gated_domains.training.callbacks.nonfinite import NotFiniteError
+from gated_domains.training.callbacks.stopping import NotFiniteError
 from gated_domains.training.engine import Hardware
 
 
@@ -60,8 +60,8 @@ def compare(
 ) -> Comparison:
     """Hold each domain out in turn, train every method on the others, and compare the methods.
 
-    Runs are kept in ``out``: the same call again skips finished runs and resumes interrupted ones. In a script, call it
-    under ``if __name__ == "__main__":``, since trainings run in worker processes.
+    Runs are kept in ``out``: the same call again skips finished runs and resumes interrupted ones. Trainings run in
+    worker processes: in a script, call it under ``if __name__ == "__main__":``.
 
     Parameters
     ----------
@@ -106,7 +106,6 @@ def compare(
     Returns
     -------
     Comparison
-        Prints itself; ``to_frame()``, ``verdicts`` and ``save_report(path)`` give the rest.
 
     Raises
     ------
@@ -121,7 +120,7 @@ def compare(
     >>> result.save_report("heart.html")  # doctest: +SKIP
     """
     check_margin(margin)
-    trackers = check_trackers(track)
+    trackers = () if track is None else check_trackers(track)
     check_body(body)
     dataset, reading = read_data(data, target, domain, positive, reading, data_dir=data_dir, seed=data_seed)
     what = dataset.name if isinstance(data, DomainDataset) else os.fspath(data)
@@ -209,6 +208,8 @@ class _Runs:
     def _run(self, recipes: Sequence[Recipe]) -> list[RunFolder]:
         plan = self.runner.planner.plan(recipes)
         todo, done = plan.missing(self.runner.root)
+        if not self.progress and self.tracking is None:
+            return self.executor.run(plan)
         with ProgressBar(todo, done=done, workers=self.executor.workers, quiet=not self.progress) as bar:
             if self.tracking is None:
                 return self.executor.run(plan, callback=bar)

@@ -20,7 +20,7 @@ from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, first_line, written_whole
 from gated_domains.data.inputs import Rows
 from gated_domains.data.like import Schema
-from gated_domains.layer.tasks import MultiLabel, Task
+from gated_domains.layer.experts import MultiLabel, Task
 from gated_domains.methods import METHODS, Classes, Method, Numbers, Problem
 from gated_domains.runs.folder import MODEL_CARD, WEIGHTS
 from gated_domains.runs.storage import read_json, write_json

@@ -19,7 +19,7 @@ from gated_domains.experiments.planner import PlannedRun
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.storage import BusyError
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 
 _WARMING_UP = 5.0  # seconds
 

@@ -30,13 +30,12 @@ from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.provenance import environment
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.storage import run_hash
+from gated_domains.training.callbacks.base import MetricsWriter, ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.metrics import MetricsWriter
-from gated_domains.training.callbacks.nonfinite import NotFiniteError
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.stopping import NotFiniteError
 from gated_domains.training.engine import Hardware, PeakMemory, threads_for
-from gated_domains.training.feature_cache import on_cached_features
 from gated_domains.training.trainer import Outcome, Trainer
+from gated_domains.training.training_data import on_cached_features
 
 
 class Runner:

@@ -103,6 +103,7 @@ def _result(
     unscored = () if not split.held_out else split.held_out if test is None else test.unscored
     beside = {part: scores(recipe, split, dataset, predicted, 2 + at) for at, part in enumerate(split.also)}
     validation = outcome.validation
+    assert validation is not None
     return RunResult(
         run=name,
         data=dataset.name,

@@ -15,7 +15,7 @@ from gated_domains.data.dataset import Schema
 from gated_domains.data.errors import DataError
 from gated_domains.experiments.model import Model
 from gated_domains.export.estimator_schema import schema_of_estimator
-from gated_domains.layer.tasks import Prediction
+from gated_domains.layer.experts import Prediction
 from gated_domains.layer.units import GatedDomainUnits
 from gated_domains.methods import METHODS
 from gated_domains.methods.gdu import GDU

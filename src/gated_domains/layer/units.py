@@ -16,7 +16,15 @@ from gated_domains.common.paper import PAPER_BASES, GateName, Setting, paper_set
 from gated_domains.common.validation import at_least_one, not_negative, room, room_to_grow
 from gated_domains.layer import penalties
 from gated_domains.layer.annealing import Anneals
-from gated_domains.layer.experts import ExpertsFactory, LinearExperts, start_at_zero
+from gated_domains.layer.experts import (
+    ExpertsFactory,
+    LinearExperts,
+    ProbabilisticRegression,
+    Task,
+    as_task,
+    match_moments,
+    start_at_zero,
+)
 from gated_domains.layer.fitting import Coverage, check_tensor, paper_normal
 from gated_domains.layer.gates import (
     GATES,
@@ -35,7 +43,6 @@ from gated_domains.layer.gates import (
 from gated_domains.layer.kernels import Gaussian, KernelLike, kernel_like
 from gated_domains.layer.penalties import Gated, Penalty, Target, as_orthogonality, mean_square_by_basis
 from gated_domains.layer.stream import GateStream
-from gated_domains.layer.tasks import ProbabilisticRegression, Task, as_task, match_moments
 
 Gates = Literal["sample", "batch"] | GateStream
 

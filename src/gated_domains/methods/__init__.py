@@ -1,6 +1,6 @@
 """What is minimised: one file a method, and a dict that names them all."""
 
-from gated_domains.layer.tasks import Prediction
+from gated_domains.layer.experts import Prediction
 from gated_domains.methods.arm_bn import ARMBN
 from gated_domains.methods.cgd import CGD
 from gated_domains.methods.coral import CORAL

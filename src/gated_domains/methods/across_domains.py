@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.sampling import Sampling
-from gated_domains.layer.tasks import Logits, Task
+from gated_domains.layer.experts import Logits, Task
 from gated_domains.methods.by_domain import DomainMeans, domain_means, domains_of
 from gated_domains.methods.erm import ERM
 from gated_domains.methods.method import Mode, Problem, source_domains

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
-from gated_domains.layer.tasks import Prediction, Task
+from gated_domains.layer.experts import Prediction, Task
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.methods.method import Mode, Objective, Problem, Terms, total

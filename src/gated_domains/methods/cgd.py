@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
+from gated_domains.layer.experts import Task
 from gated_domains.layer.kernels import at_least_float32, autocast_off
-from gated_domains.layer.tasks import Task
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.by_domain import DomainMeans, domain_means, domains_of, membership, over_processes
 from gated_domains.methods.domain_weights import DomainWeights

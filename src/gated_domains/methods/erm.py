@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
-from gated_domains.layer.tasks import Logits, Prediction, Task
+from gated_domains.layer.experts import Logits, Prediction, Task
 from gated_domains.methods.method import Method, Mode, Problem, Terms
 from gated_domains.settings import Settings
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from gated_domains.backbones.backbone import Backbone, unmoved_buffers
+from gated_domains.backbones.backbone import Backbone, default_gating, unmoved_buffers
 from gated_domains.backbones.gated_norm import (
     Statistics,
     as_second_moments,
@@ -20,17 +20,17 @@ from gated_domains.backbones.gated_norm import (
     running_moments,
     why_not_gated,
 )
-from gated_domains.backbones.gating import GATINGS, default_gating
+from gated_domains.backbones.gating import GATINGS
 from gated_domains.common.paper import GateName
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.layer import penalties
+from gated_domains.layer.experts import Prediction, Task
 from gated_domains.layer.fitting import exact, lloyd, match_kappa, on_first_rank, subsample, typical_distance
 from gated_domains.layer.gates import GATES, GatedOutput, SoftmaxGate, Weighed, residual
 from gated_domains.layer.kernels import as_kernel, squared_distances
 from gated_domains.layer.penalties import mean_square_by_basis
 from gated_domains.layer.stream import ROWS_AT_A_TIME, GateStream
-from gated_domains.layer.tasks import Prediction, Task
 from gated_domains.layer.units import LAMBDA_DEV, GatedDomainUnits, Gates
 from gated_domains.methods.method import Looks, Method, Mode, Problem, Terms
 from gated_domains.settings import Settings

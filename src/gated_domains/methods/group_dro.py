@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
-from gated_domains.layer.tasks import Task
+from gated_domains.layer.experts import Task
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.domain_weights import DomainWeights
 from gated_domains.methods.erm import ERMSettings

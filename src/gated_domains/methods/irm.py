@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gated_domains.backbones.backbone import Backbone
 from gated_domains.data.batches import DomainBatch
+from gated_domains.layer.experts import Logits, Task
 from gated_domains.layer.kernels import at_least_float32
-from gated_domains.layer.tasks import Logits, Task
 from gated_domains.methods.across_domains import AcrossDomains
 from gated_domains.methods.by_domain import average, domain_means, told_apart
 from gated_domains.methods.erm import ERMSettings

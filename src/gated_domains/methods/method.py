@@ -17,8 +17,8 @@ from gated_domains.backbones.gated_norm import GatedNorm
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.data.sampling import Sampling
+from gated_domains.layer.experts import MultiClass, Predicted, Prediction, Regression, Task
 from gated_domains.layer.kernels import at_least_float32
-from gated_domains.layer.tasks import MultiClass, Predicted, Prediction, Regression, Task
 from gated_domains.settings import Settings
 
 Terms = dict[str, Tensor]

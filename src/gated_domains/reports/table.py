@@ -55,13 +55,21 @@ class Comparison:
             results = [result.under(metric_named(metric)) for result in results]
         self.numbers: Numbers = summarise(results, baseline, margin=margin)
         self.machine = machine
-        self.notes: list[str] = attributed_notes(self.numbers)
-        self.caption: list[str] = caption(self.numbers, machine=machine, notes=self.notes)
 
     @cached_property
     def runs(self) -> RunCollection | None:
         """The folders of the runs; None where results alone were given."""
         return None if self._runs is None else RunCollection(self._runs)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Notes on the data and the runs."""
+        return attributed_notes(self.numbers)
+
+    @cached_property
+    def caption(self) -> list[str]:
+        """Protocol, tests and notes."""
+        return caption(self.numbers, machine=self.machine, notes=self.notes)
 
     @property
     def title(self) -> str:

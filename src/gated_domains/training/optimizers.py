@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from gated_domains.backbones.bodies import Body
+from gated_domains.backbones.backbone import Body
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import first_line
 from gated_domains.methods.method import Method, Terms, total

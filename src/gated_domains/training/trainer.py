@@ -24,11 +24,9 @@ from gated_domains.evaluation.scores import DomainScores, Scorer
 from gated_domains.methods.method import Method, Terms
 from gated_domains.runs.recipe import TrainingSettings
 from gated_domains.training.callbacks.base import Callback
-from gated_domains.training.callbacks.checkpoint import Checkpoint
-from gated_domains.training.callbacks.early_stopping import EarlyStopping, ReduceOnPlateau
-from gated_domains.training.callbacks.nonfinite import NonFiniteCheck, NotFiniteError
+from gated_domains.training.callbacks.checkpoint import Checkpoint, rng_state, set_rng_state
+from gated_domains.training.callbacks.stopping import EarlyStopping, NonFiniteCheck, NotFiniteError, ReduceOnPlateau
 from gated_domains.training.callbacks.swad import SWAD
-from gated_domains.training.checkpoints import rng_state, set_rng_state
 from gated_domains.training.engine import as_computed, from_all, from_first
 from gated_domains.training.optimizers import UpdateStep
 from gated_domains.training.prediction import predict_rows

@@ -16,7 +16,7 @@ from gated_domains.experiments.runner import Runner
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.storage import BusyError
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 
 RETRIES = 3
 POLL_SECONDS = 1.0  # between two looks at runs that other processes are making

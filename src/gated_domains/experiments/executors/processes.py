@@ -31,7 +31,7 @@ from gated_domains.experiments.executors.worker import (
 from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.source_data import SharedData, SourceData
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 
 
 class ProcessExecutor(AsyncExecutor):

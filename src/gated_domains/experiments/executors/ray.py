@@ -19,7 +19,7 @@ from gated_domains.experiments.executors.worker import Outcome, Refused, WorkerS
 from gated_domains.experiments.planner import PlannedRun
 from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.source_data import SourceData
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 
 
 class RayExecutor(AsyncExecutor):

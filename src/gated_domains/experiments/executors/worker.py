@@ -23,7 +23,7 @@ from gated_domains.experiments.source_data import SourceData
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.storage import BusyError
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.engine import Hardware
 
 _OURS = "GATED_DOMAINS_"  # variables that name folders of data and caches

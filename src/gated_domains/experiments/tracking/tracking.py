@@ -16,7 +16,7 @@ from gated_domains.experiments.tracking.to_mlflow import MlflowTracker, import_m
 from gated_domains.experiments.tracking.to_tensorboard import TensorBoardTracker
 from gated_domains.experiments.tracking.watching import TrackingCallback
 from gated_domains.runs.folder import RunFolder
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 
 
 @runtime_checkable

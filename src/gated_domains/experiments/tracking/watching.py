@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.recipe import Recipe
 from gated_domains.runs.storage import BusyError
-from gated_domains.training.callbacks.progress import ProgressCallback
+from gated_domains.training.callbacks.base import ProgressCallback
 
 
 @runtime_checkable

@@ -163,7 +163,7 @@ def torch_layer(described: Described) -> TorchUnits:
     from gated_domains.layer import gates as torch_gates
     from gated_domains.layer import kernels as torch_kernels
     from gated_domains.layer import penalties as torch_penalties
-    from gated_domains.layer.tasks import ProbabilisticRegression as TorchRegression
+    from gated_domains.layer.experts import ProbabilisticRegression as TorchRegression
 
     held = described.experts
     activation = None if held.activation is None else parts.torch_functions(held.activation)[0]
@@ -222,7 +222,7 @@ def _torch_experts(held: Any) -> DescribedExperts:
 
 def _torch_min_scale(task: Any) -> float | None:
     """Of a probabilistic regression; None for a task that is no more than a loss, or where there is none."""
-    from gated_domains.layer.tasks import ProbabilisticRegression as TorchRegression
+    from gated_domains.layer.experts import ProbabilisticRegression as TorchRegression
 
     if type(task) is TorchRegression:
         return task.min_scale
