@@ -9,13 +9,16 @@ __version__ = "0.1.0"
 
 # Public names and where they live; imported when first asked for, so that `choose` works without torch.
 _HOMES = {
+    "AcrossDomains": "gated_domains.methods.across_domains",
     "Backbone": "gated_domains.backbones",
+    "Between": "gated_domains.settings.search",
     "Comparison": "gated_domains.reports.table",
     "CosineGate": "gated_domains.layer",
     "DomainBatch": "gated_domains.data",
     "DomainDataset": "gated_domains.data",
     "ERMClassifier": "gated_domains.estimators",
     "ERMRegressor": "gated_domains.estimators",
+    "ERMSettings": "gated_domains.methods.erm",
     "GDUClassifier": "gated_domains.estimators",
     "GDURegressor": "gated_domains.estimators",
     "GateStream": "gated_domains.layer",
@@ -25,6 +28,7 @@ _HOMES = {
     "Hardware": "gated_domains.training.engine",
     "InnerProducts": "gated_domains.layer",
     "LoadedModel": "gated_domains.applying.opening",
+    "METHODS": "gated_domains.methods",
     "MMDGate": "gated_domains.layer",
     "Method": "gated_domains.methods",
     "Prediction": "gated_domains.methods",
@@ -72,19 +76,26 @@ if TYPE_CHECKING:
         MMDGate,
         ProjectionGate,
     )
-    from gated_domains.methods import Method, Prediction, Problem
+    from gated_domains.methods import METHODS, Method, Prediction, Problem
+    from gated_domains.methods.across_domains import AcrossDomains
+    from gated_domains.methods.erm import ERMSettings
     from gated_domains.reports.table import Comparison
     from gated_domains.settings import Settings
+    from gated_domains.settings.search import Between
     from gated_domains.training.engine import Hardware
 
 __all__ = [
+    "METHODS",
+    "AcrossDomains",
     "Backbone",
+    "Between",
     "Comparison",
     "CosineGate",
     "DomainBatch",
     "DomainDataset",
     "ERMClassifier",
     "ERMRegressor",
+    "ERMSettings",
     "GDUClassifier",
     "GDURegressor",
     "GateStream",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import json
 import math
 import re
 import sys
@@ -180,8 +181,9 @@ def test_a_report_is_the_page_with_its_figures_after_gated_runs_were_examined(tm
     assert page == tmp_path / "page.html"
     shown = text_of(page.read_text(encoding="utf-8"))
     assert "2 CPU cores (made up)" in shown
-    assert "±2.0" in shown or "2.0 points" in shown
-    assert {path.name for path in others} >= {"scores.svg", "scores.csv"}
+    by_name = {path.name: path for path in others}
+    assert by_name.keys() >= {"scores.svg", "scores.csv", "table.json"}
+    assert json.loads(by_name["table.json"].read_text(encoding="utf-8"))["margin"] == pytest.approx(0.02)
     assert heard[0] == "examining"
     assert len(heard) > 1
     assert comparison.insight_notes == ("a note",)

@@ -9,7 +9,6 @@ import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import gated_domains.runs
@@ -90,13 +89,6 @@ def test_a_result_goes_by_the_name_of_its_folder(tmp_path: Path):
     folder = RunFolder.open(tmp_path, {"seed": 0}, data={"name": "vectors"})
     folder.finish(made_up_result(run="somebody else"))
     assert folder.result() == made_up_result(run=folder.name)
-
-
-def test_numbers_of_numpy_are_written_as_numbers(tmp_path: Path):
-    folder = RunFolder.open(tmp_path, {"seed": 0}, data={"name": "vectors"})
-    folder.finish(made_up_result(seconds=np.float64(2.5), best_epoch=np.int64(3), test={"north": np.float32(0.5)}))
-    found = folder.result()
-    assert (found.seconds, found.best_epoch, found.test) == (2.5, 3, {"north": 0.5})
 
 
 def test_no_module_of_runs_imports_torch():

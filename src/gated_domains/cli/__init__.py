@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gated_domains.cli import apply, compare, data, doctor, export, report, reproduce, shift, suggest, train
+from gated_domains.cli import apply, compare, data, doctor, export, report, reproduce, runs, shift, suggest, train
 from gated_domains.data.errors import DataError, explain
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("report")(report.report)
 app.command("shift")(shift.shift)
 app.command("suggest")(suggest.suggest)
 app.add_typer(data.app, name="data")
+app.add_typer(runs.app, name="runs")
 app.add_typer(reproduce.app, name="reproduce")
 
 

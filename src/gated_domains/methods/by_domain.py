@@ -25,6 +25,10 @@ class DomainMeans(NamedTuple):
         """1 for a domain that has rows in the batch, else 0."""
         return (self.counts > 0).to(self.means.dtype)
 
+    def average(self, values: Float[Tensor, " domains"] | None = None) -> Float[Tensor, ""]:
+        """The mean over the domains that the batch has: of the means, or of other ``values`` by domain."""
+        return average(self.means if values is None else values, self.present)
+
 
 def domains_of(batch: DomainBatch) -> Int64[Tensor, " batch"]:
     """The domains of a batch; refused where they are not known."""

@@ -44,6 +44,21 @@ class Problem:
     rows_a_domain: int | None = None
     """Rows of one domain in a training batch, on average where batches are not made up in blocks; None: not known."""
 
+    @classmethod
+    def of_vectors(cls, width: int, classes: int, *, domains: tuple[int, ...] = ()) -> Problem:
+        """A classification problem on vectors with a small network, for tests of a method."""
+        from gated_domains.backbones.bodies import MLP
+
+        task, hidden = Classes(), (8,)
+        return cls(
+            kind="features",
+            shape=(width,),
+            outputs=classes,
+            task=task,
+            make_body=lambda: MLP((width,), hidden),
+            domains=domains,
+        )
+
 
 class Classes(MultiClass):
     """One of several classes, by cross-entropy; with class weights ``mean_i w(y_i) l_i``.

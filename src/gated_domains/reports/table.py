@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,11 @@ class Comparison:
         add_insights: Callable[[Say], Sequence[str]] | None = None,
         folder: Path | None = None,
         tracked: Sequence[str] = (),
+        written: Mapping[str, str] | None = None,
         failure: BaseException | None = None,
     ) -> None:
         self.folder, self.tracked, self.failure = folder, tuple(tracked), failure
-        self._runs = runs
+        self._runs, self._written = runs, dict(written or {})
         self._add_insights, self._margin = add_insights, margin
         if metric is not None:
             results = [result.under(metric_named(metric)) for result in results]
@@ -107,6 +108,15 @@ class Comparison:
         undecided, or "no verdict" where too few domains are held out."""
         compared = [(row.label, row.against) for row in self.numbers.rows if row.against is not None]
         return {label: against.verdict or "no verdict" for label, against in compared}
+
+    @property
+    def choice(self) -> str:
+        """The method to take, as a command line has it: of those better than the baseline the best, else the baseline."""
+        better = [row for row in self.numbers.rows if row.against is not None and row.against.verdict == "better"]
+        gain = self.numbers.metric.as_gain
+        rows = sorted(better, key=lambda row: -gain(row.mean.mean) if row.mean is not None else 0.0)
+        chosen = next(iter(rows), self.numbers.baseline or self.numbers.rows[0])
+        return self._written.get(chosen.label, chosen.method)
 
     def save_report(self, path: str | os.PathLike[str], *, say: Say = lambda line: None) -> list[Path]:
         """Write the page of the runs, with every figure and table in a folder beside it; all paths, the page first.

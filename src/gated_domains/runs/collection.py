@@ -13,10 +13,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gated_domains.data.errors import DataError, explain, first_line
+from gated_domains.data.errors import DataError, expanded, explain, first_line
 from gated_domains.data.npz import read_arrays
 from gated_domains.evaluation.metrics import metric_named
-from gated_domains.runs.folder import BROKEN, ENVIRONMENT, METRICS, MODEL_CARD, PREDICTIONS, RUN
+from gated_domains.runs.folder import BROKEN, ENVIRONMENT, METRICS, MODEL_CARD, PREDICTIONS, RUN, RunFolder
 from gated_domains.runs.insight import Insight
 from gated_domains.runs.result import RESULT_FILE, RunResult, read_result, reading_order
 
@@ -160,6 +160,52 @@ def gather(folders: Iterable[str | os.PathLike[str]]) -> RunCollection:
         for place in sorted(whole, key=lambda place: reading_order(whole[place])):
             runs.setdefault(place, whole[place])
     return RunCollection(runs.items(), dict.fromkeys(broken))
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run folder in a line.
+
+    ``path`` is relative to the folder that was listed; ``score`` is the mean over held-out domains, else that over source
+    domains.
+    """
+
+    path: Path
+    data: str
+    method: str
+    hold_out: str
+    seed: str
+    score: str
+    state: str
+
+
+def list_folders(folder: str | os.PathLike[str]) -> list[ListedRun]:
+    """What the run folders in a folder and below are, finished or not."""
+    root = expanded(folder)
+    if not root.is_dir():
+        raise DataError(f"{root}: there is no such folder of runs; check the spelling, or name one (runs list DIR)")
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(lambda path: _listed(path, path.relative_to(root.resolve())), _run_folders(root)))
+
+
+def _listed(folder: Path, path: Path) -> ListedRun:
+    run = RunFolder(folder)
+    try:
+        about = run.about()
+        recipe, data = about["recipe"], str(about["data"].get("name", ""))
+        method, hold_out = str(recipe["method"]["name"]), str(recipe.get("hold_out") or "none")
+        seed, score = str(recipe.get("seed", "")), ""
+        if run.done:
+            result = run.result()
+            metric, scores = metric_named(result.metric), result.test or result.validation
+            method, hold_out = result.label, result.hold_out if result.held_out else "none"
+            score = f"{metric.shown(sum(scores.values()) / len(scores))} {metric.label}" if scores else ""
+        epochs = len(run.metrics())
+        total = recipe.get("training", {}).get("epochs", "?")
+        state = "done" if run.done else "failed" if run.broken else f"epoch {epochs} of {total}"
+    except (DataError, OSError, KeyError, TypeError, AttributeError) as error:
+        return ListedRun(path, "", "", "", "", "", f"damaged: {first_line(error)}")
+    return ListedRun(path, data, method, hold_out, seed, score, state)
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:

@@ -347,7 +347,7 @@ class Trainer:
     def _ordered(self, callbacks: Sequence[Callback]) -> list[Callback]:
         """The callbacks that settings ask for, then those given, and checkpoints last; on other processes not all."""
         settings = self.settings
-        wanted = [NonFiniteCheck(), self.update.ema, self.update.teacher, self.swad]
+        wanted: list[Callback | None] = [NonFiniteCheck(), self.update.ema, self.update.teacher, self.swad]
         if settings.schedule == "plateau":
             wanted.append(ReduceOnPlateau(settings.drop_after, watches=settings.plateau_on))
         own = [callback for callback in (*wanted, self.selection) if callback is not None]

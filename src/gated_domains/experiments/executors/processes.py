@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ from functools import cache
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from gated_domains.data.errors import DataError
+from gated_domains.data.errors import DataError, first_line
 from gated_domains.experiments.executors.base import POLL_SECONDS, RETRIES, AsyncExecutor, RunQueue
 from gated_domains.experiments.executors.worker import (
     Busy,
@@ -138,6 +139,8 @@ class _Worker:
             self.connection.send(run)
         except OSError:
             return False
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # its method was defined in a function
+            raise _cannot_import(error) from error
         self.run = run
         return True
 
@@ -217,10 +220,20 @@ def serve(connection: Connection, spec: WorkerSpec, data: SourceData) -> None:
             run = connection.recv()
         except (EOFError, OSError):
             return
-        except Exception:  # its classes are not known here
+        except (ImportError, AttributeError) as error:  # its method was defined in a notebook
+            send(Refused(_cannot_import(error)))
+            continue
+        except Exception:
             send(Failed(traceback.format_exc()))
             continue
         send(attempt(make_runner, run, send))
+
+
+def _cannot_import(error: Exception) -> DataError:
+    return DataError(
+        f"worker processes cannot import the method ({first_line(error)}); define it in a module and import it, or use "
+        "one worker"
+    )
 
 
 def _sending(connection: Connection) -> Callable[[object], None]:

@@ -1,0 +1,49 @@
+"""``gated-domains runs list``: what each run folder is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+app = typer.Typer(help="Look at run folders.", no_args_is_help=True)
+
+
+@app.callback()
+def _runs() -> None:
+    """Look at run folders."""
+
+
+@app.command("list")
+def list_runs(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder with runs, in itself or below; runs by default.")
+    ] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """List runs: data, method, hold-out, seed, score and state of each folder."""
+    import json
+
+    from gated_domains.runs.collection import list_folders
+
+    listed = list_folders(folder)
+    if as_json:
+        print(json.dumps([{**vars(run), "path": str(folder / run.path)} for run in listed], indent=1))
+        return
+    table = Table("run", "data", "method", "held out", "seed", box=None, header_style="bold", pad_edge=False)
+    table.add_column("score", justify="right")
+    table.add_column("state")
+    for run in listed:
+        # Text, not markup: a label has settings in brackets.
+        words = (str(folder / run.path), run.data, run.method, run.hold_out, run.seed, run.score, run.state)
+        table.add_row(*(Text(word) for word in words))
+    console = Console()
+    if not console.is_terminal:  # whole rows, so that they can be searched
+        console = Console(width=200)
+    console.print(table)
+    done = sum(run.state == "done" for run in listed)
+    console.print(Text(f"{len(listed)} run{'s' * (len(listed) != 1)}, {done} done"))
