@@ -20,7 +20,7 @@ from gated_domains.data.errors import DataError, expanded
 from gated_domains.data.labels import Reading
 from gated_domains.data.like import new_data_of, read_like
 from gated_domains.data.new_data import NewData
-from gated_domains.estimators.saving import CARD
+from gated_domains.estimators import CARD
 from gated_domains.insight.alarm import DELTA
 from gated_domains.layer.stream import GateStream
 from gated_domains.runs.folder import open_run_folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -177,3 +178,17 @@ def _show_together(
         with progress() as say:
             page = write_page(gathered, root / "report.html", baseline=BASELINE, margin=margin, say=say)
         tell(page, gathered, console)
+
+
+def _suggest_next(comparison: Comparison, data_dir: Path | None, console: Console) -> None:
+    """The next command: a model of the method that the comparison speaks for, trained on all domains."""
+    from gated_domains.data.splits import OFFICIAL
+    from gated_domains.runs.folder import RECIPE
+
+    assert comparison.runs is not None
+    run = comparison.choice.runs[0]
+    words = ["gated-domains", "train", str(comparison.runs.folder(run) / RECIPE), "--hold-out", "none"]
+    # How an epoch was selected may need what was held out.
+    words += ["--selection", "source_validation"] if run.hold_out == OFFICIAL or run.oracle else []
+    words += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    console.print(Text(f"next: {shlex.join(words)}"), soft_wrap=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gated_domains.data.labels import Reading, option
+from gated_domains.data.labels import Reading
 
 What = Annotated[str, typer.Argument(metavar="DATA", help="A name (see `data list`), a file, a folder, a .yaml card.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data sets lie; else $GATED_DOMAINS_DATA, else the cache.")]
@@ -246,24 +244,6 @@ def _listed(given: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
-
-
-def written_options(reading: Reading, training: Mapping[str, Any]) -> str:
-    """The options of a command line that say how data are read and how long is trained, as they were given."""
-    given = {option(entry.name): getattr(reading, entry.name) for entry in fields(reading)}
-    default = {option(entry.name): entry.default for entry in fields(reading)}
-    chosen = {name: value for name, value in given.items() if value != default[name]}
-    chosen |= {f"--{name.replace('_', '-')}": value for name, value in training.items()}
-    return " ".join(_written_option(name, value) for name, value in chosen.items())
-
-
-def _written_option(name: str, value: Any) -> str:
-    if value is True:
-        return name
-    if value is None:  # patience
-        value = 0
-    text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-    return f"{name} {shlex.quote(text)}"
 
 
 def _names(written: str) -> list[str]:

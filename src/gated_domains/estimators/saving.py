@@ -20,6 +20,7 @@ from torch import Tensor
 from gated_domains import __version__
 from gated_domains.common.validation import not_negative
 from gated_domains.data.errors import DataError, did_you_mean, first_line, listing, written_whole
+from gated_domains.estimators import CARD
 from gated_domains.estimators.estimator import DEVICES, NetworkEstimator
 from gated_domains.estimators.gated import Gated, GDUClassifier, GDURegressor
 from gated_domains.estimators.network import Network
@@ -29,7 +30,7 @@ from gated_domains.estimators.scaling import Scaling
 from gated_domains.estimators.solving import Solving
 
 FORMAT = 2
-WEIGHTS, CARD = "estimator.safetensors", "estimator.json"
+WEIGHTS = "estimator.safetensors"
 ESTIMATORS: dict[str, type[NetworkEstimator]] = {
     kind.__name__: kind for kind in (GDUClassifier, GDURegressor, ERMClassifier, ERMRegressor)
 }

@@ -202,7 +202,6 @@ class _Runs:
             add_insights=lambda say: look_at(runs, self.runner, recipes, say=say).notes,
             folder=self.runner.root,
             tracked=() if self.tracking is None else self.tracking.look,
-            written={recipe.label: recipe.method.written for recipe in recipes},
             failure=failure,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gated_domains.data.errors import DataError, did_you_mean
 from gated_domains.evaluation.metrics import metric_named
 from gated_domains.reports.captions import attributed_notes, caption, headline, short_caption, verdict
 from gated_domains.reports.renderers import as_json, as_latex, as_markdown, methods_csv, runs_csv, write_texts
-from gated_domains.reports.summary import Numbers, summarise
+from gated_domains.reports.summary import MethodNumbers, Numbers, summarise
 from gated_domains.reports.terminal_table import TerminalTable
 from gated_domains.runs.collection import RunCollection
 from gated_domains.runs.result import RunResult
@@ -46,11 +46,10 @@ class Comparison:
         add_insights: Callable[[Say], Sequence[str]] | None = None,
         folder: Path | None = None,
         tracked: Sequence[str] = (),
-        written: Mapping[str, str] | None = None,
         failure: BaseException | None = None,
     ) -> None:
         self.folder, self.tracked, self.failure = folder, tuple(tracked), failure
-        self._runs, self._written = runs, dict(written or {})
+        self._runs = runs
         self._add_insights, self._margin = add_insights, margin
         if metric is not None:
             results = [result.under(metric_named(metric)) for result in results]
@@ -110,13 +109,12 @@ class Comparison:
         return {label: against.verdict or "no verdict" for label, against in compared}
 
     @property
-    def choice(self) -> str:
-        """The method to take, as a command line has it: of those better than the baseline the best, else the baseline."""
+    def choice(self) -> MethodNumbers:
+        """The method to take: of those better than the baseline on a new domain the best, else the baseline."""
         better = [row for row in self.numbers.rows if row.against is not None and row.against.verdict == "better"]
         gain = self.numbers.metric.as_gain
-        rows = sorted(better, key=lambda row: -gain(row.mean.mean) if row.mean is not None else 0.0)
-        chosen = next(iter(rows), self.numbers.baseline or self.numbers.rows[0])
-        return self._written.get(chosen.label, chosen.method)
+        best_first = sorted(better, key=lambda row: -gain(row.mean.mean) if row.mean is not None else 0.0)
+        return next(iter(best_first), self.numbers.baseline or self.numbers.rows[0])
 
     def save_report(self, path: str | os.PathLike[str], *, say: Say = lambda line: None) -> list[Path]:
         """Write the page of the runs, with every figure and table in a folder beside it; all paths, the page first.

@@ -166,8 +166,7 @@ def gather(folders: Iterable[str | os.PathLike[str]]) -> RunCollection:
 class ListedRun:
     """A run folder in a line.
 
-    ``path`` is relative to the folder that was listed; ``score`` is the mean over held-out domains, else that over source
-    domains.
+    ``path`` is relative to the folder that was listed; ``score`` is the mean over held-out domains, else over sources.
     """
 
     path: Path

@@ -188,19 +188,6 @@ class MethodChoice(Settings):
         switched = [_switch(name, value) for name in SWITCHES if (value := self.training.get(name))]
         return " + ".join([self.kind.label, *switched]) + (f" [{', '.join(changed)}]" if changed else "")
 
-    @property
-    def written(self) -> str:
-        """The method as a command line has it: ``erm[ema=0.995]``."""
-        if self.label in PRESETS:
-            return self.label
-        default = plain(self.kind.settings_type())
-        changed = {name: value for name, value in plain(self.settings).items() if value != default[name]}
-        mode = {} if self.mode == self.kind.modes[0] else {"mode": self.mode}
-        fields = {**mode, **changed, **self.training}
-        return self.name + (
-            f"[{','.join(f'{name}={_short(value)}' for name, value in fields.items())}]" if fields else ""
-        )
-
     def _is_preset(self, preset: str) -> bool:
         name, fields = split_brackets(PRESETS[preset])
         training = {key: fields.pop(key) for key in list(fields) if key in _TRAINING}

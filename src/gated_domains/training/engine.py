@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
-from lightning_fabric import Fabric
-from lightning_fabric.plugins import MixedPrecision
-from torch import Tensor, _dynamo
-from torch._dynamo.exc import TorchDynamoException
+from torch import Tensor
 
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.errors import DataError
 from gated_domains.methods.method import Method, Terms
 from gated_domains.runs.recipe import Precision
+
+if TYPE_CHECKING:  # imported when a training begins: with it and torch's compiler a prediction would start twice as late
+    from lightning_fabric import Fabric
 
 # Numbers in a batch. On two cores the small network is as fast on one, a table ten times faster, and whoever else
 # uses the cores is not in the way.
@@ -34,13 +34,6 @@ _SAID = 200  # letters of what a compiler complains of
 
 
 _PRECISIONS: dict[str, str] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed", "64": "64-true"}
-
-
-class Autocast(MixedPrecision):
-    """Mixed precision that rounds nothing before the method has seen it: neither the view of gates nor targets."""
-
-    def convert_input(self, data: Any) -> Any:
-        return data
 
 
 @dataclass(frozen=True)
@@ -59,6 +52,8 @@ class Hardware:
 
     def fabric(self, precision: Precision) -> Fabric:
         """Fabric for this hardware, launched."""
+        from lightning_fabric import Fabric
+
         accelerator = self.accelerator
         started = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if self.devices is not None and self.devices < 1:
@@ -126,6 +121,9 @@ class WrappedObjective:
 
     def __call__(self, batch: DomainBatch) -> Terms:
         if self.compiled is not None:
+            # Raised where an objective cannot be compiled: no compiler for C, a step that a graph cannot hold.
+            from torch._dynamo.exc import TorchDynamoException as CompileError
+
             try:
                 with self.fabric.autocast():
                     return compiled_objective(self.compiled, *batch.fields)
@@ -151,6 +149,14 @@ def _numbers(precision: Precision, accelerator: str) -> dict[str, Any]:
     """What tells Fabric the precision."""
     if precision in ("32", "64"):
         return {"precision": _PRECISIONS[precision]}
+    from lightning_fabric.plugins import MixedPrecision
+
+    class Autocast(MixedPrecision):
+        """Mixed precision that rounds nothing before the method has seen it: neither the view of gates nor targets."""
+
+        def convert_input(self, data: Any) -> Any:
+            return data
+
     name = "bf16-mixed" if accelerator == "cpu" else _PRECISIONS[precision]  # CPUs have no 16 bits but these
     return {"plugins": [Autocast(cast(Any, name), device=accelerator)]}
 
@@ -187,12 +193,6 @@ def earliest(fabric: Fabric, step: int | None) -> int | None:
 BACKEND: Any = "inductor"
 
 
-CompileError = TorchDynamoException
-
-
-"""What is raised where an objective cannot be compiled: no compiler for C, a step that a graph cannot hold."""
-
-
 _SETTINGS: dict[str, Any] = {
     "recompile_limit": 256,  # architectures that one process may meet
     "accumulated_recompile_limit": 4096,
@@ -202,6 +202,8 @@ _SETTINGS: dict[str, Any] = {
 
 def compiled_objective(method: Method, *batch: Tensor | int | None) -> Terms:
     """The terms of the loss, for the parts of a batch in the order that ``Method.forward`` takes."""
+    from torch import _dynamo
+
     with _dynamo.config.patch(_SETTINGS):
         return cast(Terms, _compiled(BACKEND)(method, *batch))
 

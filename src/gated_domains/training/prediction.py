@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
 from gated_domains.backbones.backbone import evaluating
 from gated_domains.data.batches import Samples
@@ -17,6 +17,9 @@ from gated_domains.evaluation.scores import Predicted
 from gated_domains.methods.method import Method
 from gated_domains.training.engine import as_computed, from_all
 from gated_domains.training.training_data import LARGE_BATCH, has_large_body
+
+if TYPE_CHECKING:  # whoever predicts with a trained model has none
+    from lightning_fabric import Fabric
 
 _BATCH = {"cuda": 4096}  # elsewhere 1,024
 _OF_ONE_DOMAIN = 1024  # rows at most where predictions depend on the batch: the same on every device
