@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gated_domains.experiments.runner import Runner
 from gated_domains.experiments.tracking import Tracking, tracked
+from gated_domains.runs.recipe import Recipe
+from gated_domains.training.callbacks.base import ProgressCallback
 from made_grids import Told
 from made_runs import Interrupt, runner, vectors
 
@@ -30,12 +35,19 @@ class CutOff(Told):
         self.inner.on_step(step, steps)
 
 
+def follow(
+    tracking: Tracking, maker: Runner, recipes: Sequence[Recipe], callback: ProgressCallback | None = None
+) -> AbstractContextManager[ProgressCallback]:
+    """What to tell of the runs of these recipes while they are made, to have them tracked."""
+    return tracked(tracking, maker.planner.plan(recipes), maker.root, callback or Told())
+
+
 def cut_off(recipe: Any, root: Path, tracker: str) -> None:
     """Begin a run that is tracked, and have it stopped on the way."""
     made = runner(vectors(), root, checkpoint_seconds=0.0)
     with (
         Tracking([tracker], root) as tracking,
         pytest.raises(KeyboardInterrupt),
-        tracked(tracking, made, [recipe], CutOff()) as made.callback,
+        follow(tracking, made, [recipe], CutOff()) as made.callback,
     ):
         made.run(recipe)

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from gated_domains import load_data
+from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
 from gated_domains.experiments import DataSettings, all_runs
+from gated_domains.experiments.executors import ProcessExecutor
 from gated_domains.methods import METHODS
 from gated_domains.methods.by_domain import DomainMeans
 from gated_domains.runs.result import read_results
 from gated_domains.settings.search import Between, search_space
-from made_runs import assert_refused, call, recipe, runner, table
+from made_runs import assert_refused, call, recipe, runner, table, vectors
 
 PAGE = (Path(__file__).parent.parent / "docs" / "add-a-method.md").read_text()
 METHOD, COMMANDS, TEST = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -86,6 +88,38 @@ def test_its_own_test_passes_and_fails_for_another_formula(monkeypatch):
 
 def test_only_names_of_the_package_front_are_imported():
     assert re.findall(r"gated_domains[.\w]*", METHOD) == ["gated_domains"]
+
+
+NOTEBOOK = """
+import numpy as np
+
+import gated_domains as gd
+from gated_domains.methods import METHODS
+
+class Mine(METHODS["erm"]):
+    name, label = "mine", "Mine"
+
+rows = np.arange(60)
+data = gd.DomainDataset.from_arrays(rows[:, None].astype("f4"), rows // 3 % 2, rows % 3)
+gd.compare(data, methods=[Mine], hold_out="0", seeds=1, training={"epochs": 1}, workers=2, out="runs", progress=False)
+"""
+
+
+def test_workers_that_cannot_import_a_method_say_what_to_do():
+    done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True)  # of no file
+    last = done.stderr.splitlines()[-1]
+    assert "worker processes cannot import the method (Can't get attribute 'Mine'" in last
+    assert last.endswith("define it in a module and import it, or use one worker")
+
+
+def test_a_method_that_a_function_defines_is_not_sent_to_workers(tmp_path, monkeypatch):
+    class Local(METHODS["erm"]):  # type: ignore[misc, valid-type]
+        name, label = "local", "Local"
+
+    monkeypatch.setitem(METHODS, "local", Local)
+    with ProcessExecutor(runner(vectors(), tmp_path), workers=2) as executor, pytest.raises(DataError) as refused:
+        executor.run([recipe("local")])
+    assert str(refused.value).endswith("define it in a module and import it, or use one worker")
 
 
 def trained(folder: Path) -> Path:

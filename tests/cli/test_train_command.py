@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gated_domains as gd
+from gated_domains.data.errors import DataError
 from gated_domains.experiments.progress import ProgressBar
 from gated_domains.runs.folder import RunFolder, all_runs
 from gated_domains.settings import to_yaml
-from made_runs import Done, assert_refused, call, digest, table, without_times
+from made_runs import CPU, Done, assert_refused, call, digest, table, without_times
 
 READING = ("--target", "sick", "--domain", "site")
 SHORT = ("--epochs", 1, "--device", "cpu", "--out", "runs")
@@ -229,6 +231,23 @@ def test_a_recipe_that_makes_no_sense_is_refused_and_no_folder_is_made(changes, 
 def test_a_recipe_that_is_no_yaml_is_refused_with_the_line():
     Path("recipe.yaml").write_text("data: {what: clinic.csv\nmethod: gdu\n")
     assert_refused(call("train", "recipe.yaml", *SHORT), "recipe.yaml, line ")
+
+
+# -- in Python ---------------------------------------------------------------------------------------------------------
+
+
+def test_in_python_it_is_the_same_run_and_prints_the_same(monkeypatch):
+    done = train("--method", "erm", "--hold-out", "north", "--seed", 3)
+    assert done.code == 0, done
+    asked: dict[str, Any] = {"hold_out": "north", "seed": 3, "out": "runs", "progress": False}
+    asked |= {"training": {"epochs": 1}, "hardware": CPU}
+    for source in ("clinic.csv", Path("clinic.csv")):
+        run = gd.train(source, target="sick", domain="site", method="erm", **asked)
+        assert run.path == only_run().path
+        assert str(run) == "\n".join(done.out.splitlines()[:-1])
+    assert gd.train(Path(written(training={"epochs": 9})), **asked).recipe.hold_out == "north"
+    with pytest.raises(DataError, match=r"recipe\.yaml says how its data are read"):
+        gd.train(Path("recipe.yaml"), target="sick")
 
 
 # -- help -------------------------------------------------------------------------------------------------------------

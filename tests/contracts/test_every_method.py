@@ -28,7 +28,7 @@ from gated_domains.settings.search import Between, search_space
 from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
 from gated_domains.training.prediction import predict_rows
-from gated_domains.training.training_data import looks
+from gated_domains.training.training_data import sample_inputs
 from small_trainings import (
     CLASSES,
     DATASETS,
@@ -81,7 +81,7 @@ def looked(name: str, mode: str, kind: str) -> tuple[Method, DomainBatch]:
     method = build(name, data.dataset, mode=mode).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GateWarning)  # the paper's start is close to dead, and says so
-        method.prepare(lambda: looks(data, 0))
+        method.prepare(lambda: sample_inputs(data, 0))
     sampler = InOrder(data.train, len(data.train))
     if name in TOLD:
         sampler = sampler_for(METHODS[name].sampling, data.train, domains=data.dataset.domains, batch_size=80, seed=0)

@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_info
 
 import made_grids
 from gated_domains.data.errors import DataError
-from gated_domains.data.inputs import fingerprint
+from gated_domains.data.inputs import Features, fingerprint
 from gated_domains.experiments import executors
 from gated_domains.experiments.compare import compare
 from gated_domains.experiments.executors import (
@@ -437,9 +437,10 @@ def mapping_of(array: np.ndarray) -> object:
 
 @posix_only
 def test_shared_arrays_are_mapped_and_not_copied_from_a_file_that_has_no_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = SourceData(vectors(3_000))
-    shared = SharedData(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path))
+        shared = SharedData(data)
     assert list(tmp_path.iterdir()) == []
     size = data.dataset.inputs.values.nbytes + data.dataset.targets.nbytes + data.dataset.domains.nbytes
     assert os.fstat(shared.file.fileno()).st_size >= size
@@ -451,10 +452,30 @@ def test_shared_arrays_are_mapped_and_not_copied_from_a_file_that_has_no_name(tm
         assert isinstance(mapping_of(getattr(one.dataset, name)), mmap.mmap)
         np.testing.assert_array_equal(getattr(one.dataset, name), getattr(data.dataset, name))
     assert isinstance(mapping_of(one.dataset.inputs.values), mmap.mmap)
-    assert isinstance(mapping_of(one.digests), mmap.mmap)
+    assert isinstance(mapping_of(one.data.digests), mmap.mmap)
     one.dataset.targets[:] = 7  # for this process alone
     np.testing.assert_array_equal(other.dataset.targets, data.dataset.targets)
     assert list(tmp_path.iterdir()) == []
+
+
+@posix_only
+@pytest.mark.parametrize("way", ["columns of a larger array", "column by column", "on disk"])
+def test_arrays_are_shared_however_they_lie(tmp_path, way):
+    values = np.random.default_rng(0).normal(size=(3_000, 4)).astype(np.float32)
+    np.save(tmp_path / "values.npy", values)
+    given = {
+        "columns of a larger array": np.repeat(values, 2, axis=1)[:, ::2],
+        "column by column": np.asfortranarray(values),
+        "on disk": np.load(tmp_path / "values.npy", mmap_mode="r"),
+    }
+    data = vectors(3_000)
+    shared = SharedData(SourceData(data.with_inputs(Features(given[way]))))
+    sent = ForkingPickler.dumps(shared)
+    assert len(sent) < values.nbytes / 10
+    received = pickle.loads(sent).dataset.inputs.values
+    shared.close()
+    assert isinstance(mapping_of(received), mmap.mmap)
+    np.testing.assert_array_equal(received, values)
 
 
 def say_back(connection: Connection, data: SourceData) -> None:

@@ -109,14 +109,14 @@ def test_one_label_is_enough(tmp_path):
 )
 def test_what_is_for_classes_is_refused(changes, message, tmp_path):
     with pytest.raises(DataError, match=message):
-        runner(labelled(), tmp_path).check(recipe("erm", **changes))
+        runner(labelled(), tmp_path).planner.plan([recipe("erm", **changes)])
 
 
 def test_validation_rows_where_no_label_is_both_cannot_select(tmp_path):
     data = labelled()
     answers = np.where(np.isnan(data.targets), np.nan, 1).astype(np.float32)
     with pytest.raises(DataError, match="have no mean average precision to select by"):
-        runner(replace(data, targets=answers), tmp_path).check(recipe("erm"))
+        runner(replace(data, targets=answers), tmp_path).planner.plan([recipe("erm")])
 
 
 # -- the parts of it ---------------------------------------------------------------------------------------------------

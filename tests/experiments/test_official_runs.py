@@ -169,7 +169,7 @@ def test_a_part_too_small_for_any_group_is_left_unscored_and_one_that_selects_is
     assert set(run.result().to_json()["also"]) == {"id_val"}
     targets[data.published.rows("val")] = 1
     with pytest.raises(DataError, match="30 validation rows, or those of each group that counts, share one target"):
-        runner(replace(data, targets=targets), tmp_path).check(official())
+        runner(replace(data, targets=targets), tmp_path).planner.plan([official()])
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_part_too_small_for_any_group_is_left_unscored_and_one_that_selects_is
 )
 def test_selections_that_do_not_go_with_the_division_are_refused(tmp_path, hold_out, selection, message):
     with pytest.raises(DataError, match=message):
-        runner(divided(), tmp_path).check(recipe("erm", hold_out, selection=selection))
+        runner(divided(), tmp_path).planner.plan([recipe("erm", hold_out, selection=selection)])
 
 
 def test_data_without_a_division_have_no_official_run(tmp_path):

@@ -54,7 +54,7 @@ def test_a_run_writes_the_rows_that_trained_or_selected_it_and_no_others(trained
     used = [row for row in range(len(data)) if data.domain_names[data.domains[row]] != "north"]
     assert [rows.tolist() for rows in seen.rows.values()] == [used]
     assert [samples.tolist() for samples in seen.samples.values()] == [sorted(data.inputs.digests()[used].tolist())]
-    assert list(seen.rows) == list(seen.samples) == [runner(data, Path("nowhere")).fingerprint]
+    assert list(seen.rows) == list(seen.samples) == [runner(data, Path("nowhere")).data.fingerprint]
 
 
 def test_a_model_says_where_it_comes_from(trained):
@@ -62,7 +62,7 @@ def test_a_model_says_where_it_comes_from(trained):
     here = runner(data, Path("nowhere"))
     assert origin == {
         "name": "vectors",
-        "fingerprint": here.fingerprint,
+        "fingerprint": here.data.fingerprint,
         "hold_out": "north",
         "validation_domain": None,
         "split_seed": 0,
@@ -104,14 +104,14 @@ def test_a_backbone_that_trained_on_the_domain_held_out_is_refused_with_the_coun
     message = (
         r"has seen 50 of the 50 rows that are held out here \(it was trained on vectors with north held out, seed 0\)"
     )
-    for refused in (ours.check, ours.run):
+    for refused in (lambda chosen: ours.planner.plan([chosen]), ours.run):
         with pytest.raises(DataError, match=message):
             refused(on(trained, method, "south"))
 
 
 def test_of_two_domains_held_out_those_that_it_saw_are_counted(trained, tmp_path):
     with pytest.raises(DataError, match="has seen 50 of the 100 rows"):
-        runner(vectors(), tmp_path).check(on(trained, hold_out="north+west"))
+        runner(vectors(), tmp_path).planner.plan([on(trained, hold_out="north+west")])
 
 
 def test_rows_that_only_selected_the_backbone_are_seen_too(tmp_path):
@@ -120,14 +120,14 @@ def test_rows_that_only_selected_the_backbone_are_seen_too(tmp_path):
         recipe("erm", "north", training=SHORT, selection="out_of_domain", validation_domain="south")
     )  # fmt: skip
     with pytest.raises(DataError, match="has seen 50 of the 50 rows"):
-        ours.check(on(under, hold_out="south"))
+        ours.planner.plan([on(under, hold_out="south")])
 
 
 def test_a_backbone_that_held_nothing_out_may_be_used_where_nothing_is_held_out(tmp_path):
     ours = runner(vectors(), tmp_path)
     under = ours.run(recipe("erm", None, training=SHORT))
     with pytest.raises(DataError, match="with nothing held out"):
-        ours.check(on(under))
+        ours.planner.plan([on(under)])
     assert ours.run(on(under, hold_out=None)).done
 
 
@@ -168,7 +168,7 @@ def test_an_ensemble_on_a_backbone_starts_every_member_from_it_and_has_seen_what
     run = ours.run(on(trained, "ensemble", settings={"members": 2}))
     assert Provenance.read(run.path).rows.keys() == Provenance.read(trained.path).rows.keys()
     with pytest.raises(DataError, match="ensemble has no one body"):
-        ours.check(on(run, "linear"))
+        ours.planner.plan([on(run, "linear")])
 
 
 # -- the same samples in other data ------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ def test_samples_are_known_in_a_part_of_the_data_and_in_another_order(trained, t
     for data, count in ((shuffled, 50), (part, len(part.rows_of("south")))):
         ours = runner(data, tmp_path)
         with pytest.raises(DataError, match=f"has seen {count} of the {count} rows"):
-            ours.check(on(trained, hold_out="south"))
-        ours.check(on(trained, hold_out="north"))
+            ours.planner.plan([on(trained, hold_out="south")])
+        ours.planner.plan([on(trained, hold_out="north")])
 
 
 def test_other_samples_are_unknown(trained, tmp_path):
@@ -198,17 +198,17 @@ def test_rows_of_a_table_are_known_in_the_same_table_alone(tmp_path):
     data = people(tmp_path / "clinic.csv", rows=90)
     under = runner(data, tmp_path / "runs").run(recipe("erm", training=SHORT))
     with pytest.raises(DataError, match="has seen 30 of the 30 rows"):
-        runner(data, tmp_path / "runs").check(on(under, hold_out="south"))
+        runner(data, tmp_path / "runs").planner.plan([on(under, hold_out="south")])
     # Two people may agree in all that is known of them, but not all of a table by chance.
     with pytest.raises(DataError, match="has seen 30 of the 30 rows"):
-        runner(data.take(np.arange(90)[::-1]), tmp_path / "runs").check(on(under, hold_out="south"))
+        runner(data.take(np.arange(90)[::-1]), tmp_path / "runs").planner.plan([on(under, hold_out="south")])
 
 
 def test_the_oracle_has_seen_the_rows_that_it_selects_by(tmp_path):
     data = vectors()
     chosen = runner(data, tmp_path).run(recipe("erm", hold_out="south", selection="oracle", training=SHORT))
     with pytest.raises(DataError, match="has seen 50 of the 50 rows"):
-        runner(data, tmp_path).check(on(chosen, hold_out="south"))
+        runner(data, tmp_path).planner.plan([on(chosen, hold_out="south")])
 
 
 def test_what_stands_on_a_backbone_has_seen_what_that_has(trained, tmp_path):
@@ -220,11 +220,11 @@ def test_what_stands_on_a_backbone_has_seen_what_that_has(trained, tmp_path):
     between = elsewhere.run(on(trained, hold_out=None))
     for method in ("erm", "linear"):
         with pytest.raises(DataError, match="has seen 50 of the 50 rows"):
-            ours.check(on(between, method, hold_out="west"))
-    ours.check(on(between, hold_out="north"))
+            ours.planner.plan([on(between, method, hold_out="west")])
+    ours.planner.plan([on(between, hold_out="north")])
     shuffled = data.take(np.random.default_rng(5).permutation(150))
     with pytest.raises(DataError, match="has seen 50 of the 50 rows"):
-        runner(shuffled, tmp_path).check(on(between, hold_out="west"))
+        runner(shuffled, tmp_path).planner.plan([on(between, hold_out="west")])
 
 
 def test_rows_of_a_table_are_inherited_over_another_table(tmp_path):
@@ -232,7 +232,7 @@ def test_rows_of_a_table_are_inherited_over_another_table(tmp_path):
     under = runner(data, tmp_path / "runs").run(recipe("erm", training=SHORT))
     between = runner(others, tmp_path / "runs").run(on(under, hold_out=None))
     with pytest.raises(DataError, match="has seen 30 of the 30 rows"):
-        runner(data, tmp_path / "runs").check(on(between, hold_out="south"))
+        runner(data, tmp_path / "runs").planner.plan([on(between, hold_out="south")])
 
 
 def test_copies_that_the_publisher_left_on_both_sides_are_no_leak(tmp_path):
@@ -250,9 +250,9 @@ def test_in_distribution_parts_that_are_scored_count_as_held_out(tmp_path):
     under = ours.run(recipe("erm", "a", training=SHORT))
     split = ours.planner.split(recipe("erm", "official"))
     scored = np.concatenate([split.test, *split.also.values()])
-    met = np.isin(scored, Provenance.read(under.path).rows[ours.fingerprint]).sum()
+    met = np.isin(scored, Provenance.read(under.path).rows[ours.data.fingerprint]).sum()
     with pytest.raises(DataError, match=f"has seen {met} of the {len(scored)} rows"):
-        ours.check(on(under, hold_out="official", selection="auto"))
+        ours.planner.plan([on(under, hold_out="official", selection="auto")])
 
 
 # -- what cannot be trusted or does not fit ----------------------------------------------------------------------------
@@ -266,13 +266,13 @@ def copied(trained, tmp_path) -> RunFolder:
 def test_a_backbone_that_does_not_say_what_it_has_seen_is_refused(copied, tmp_path):
     (copied.path / SEEN).unlink()
     with pytest.raises(DataError, match=r"does not say which rows its model has seen \(seen.npz is not there\)"):
-        runner(vectors(), tmp_path).check(on(copied))
+        runner(vectors(), tmp_path).planner.plan([on(copied)])
 
 
 def test_what_it_has_seen_is_never_unpickled(copied, tmp_path):
     np.savez(copied.path / SEEN, **{"rows x": np.array([{}], object), "samples x": np.array([1])})
     with pytest.raises(DataError, match=r"seen\.npz"):
-        runner(vectors(), tmp_path).check(on(copied))
+        runner(vectors(), tmp_path).planner.plan([on(copied)])
 
 
 def test_weights_that_were_changed_are_refused(copied, tmp_path):
@@ -281,35 +281,35 @@ def test_weights_that_were_changed_are_refused(copied, tmp_path):
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"its SHA-256 is not the one in model\.json"):
-        runner(vectors(), tmp_path).check(on(copied))
+        runner(vectors(), tmp_path).planner.plan([on(copied)])
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(DataError, match="holds no trained model"):
-        runner(vectors(), tmp_path).check(recipe(backbone=str(tmp_path / "nothing")))
+        runner(vectors(), tmp_path).planner.plan([recipe(backbone=str(tmp_path / "nothing"))])
 
 
 def test_another_body_or_shape_is_refused(trained, tmp_path):
     data = vectors()
     with pytest.raises(DataError, match=r"is a mlp for inputs of shape \[4\], and here is a identity for \[4\]"):
-        runner(data, tmp_path).check(on(trained, body="identity"))
+        runner(data, tmp_path).planner.plan([on(trained, body="identity")])
     wide = replace(data, inputs=Features(np.tile(np.asarray(data.inputs.values), 2)))
     with pytest.raises(DataError, match=r"is a mlp for inputs of shape \[4\], and here is a mlp for \[8\]"):
-        runner(wide, tmp_path).check(on(trained))
+        runner(wide, tmp_path).planner.plan([on(trained)])
 
 
 def test_a_body_of_another_size_is_refused(copied, tmp_path):
     changed_shape = json.loads((copied.path / "model.json").read_text())["shape"]
     changed(copied.path / "model.json", shape={**changed_shape, "architecture": {"hidden": [64, 64], "norm": True}})
     with pytest.raises(DataError):  # whether its own weights do not fit, or ours
-        runner(vectors(), tmp_path).check(on(copied))
+        runner(vectors(), tmp_path).planner.plan([on(copied)])
 
 
 def test_a_body_whose_norms_are_gated_is_refused(tmp_path):
     ours = runner(images(), tmp_path)
     gated = ours.run(recipe("gdu", training=SHORT))
     with pytest.raises(DataError, match="the norms of this body follow the gates"):
-        ours.check(on(gated))
+        ours.planner.plan([on(gated)])
 
 
 def test_the_body_under_a_fine_tuned_head_can_be_trained_again(trained, tmp_path):

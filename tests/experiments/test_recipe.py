@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import made_runs
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import Reading
+from gated_domains.data.loading import DATASETS
 from gated_domains.experiments.recipe_checks import (
     PRESETS,
     choose_method,
@@ -150,7 +151,7 @@ def test_what_is_no_file_is_written_as_it_is(tmp_path, monkeypatch, what):
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
     recipe = parse_recipe({**GDU, "data": {"what": what}}, where="")
-    assert recipe.relative_to(tmp_path / "runs") == recipe
+    assert recipe.relative_to(tmp_path / "runs", named=DATASETS) == recipe
 
 
 @pytest.mark.parametrize(
@@ -294,7 +295,7 @@ def test_what_cannot_be_read_is_refused_with_how_it_is_written(nonsense):
     ("written", "said"),
     [
         ("gdu[num_bases]", "--methods gdu[num_bases]: settings are written name=value, got 'num_bases'"),
-        ("gdu[num_bases=4,num_bases=5]", "num_bases is there twice"),
+        ("gdu[num_bases=4,num_bases=5]", "num_bases is set twice; keep one of them"),
         ("gdu[num_base=4]", "did you mean 'num_bases'?"),
         ("gdu[gate=cosin]", "did you mean 'cosine'?"),
         ("gdu[num_bases=four]", "num_bases must be a whole number"),

@@ -290,6 +290,7 @@ time.sleep(60)
 def test_a_folder_at_work_is_refused_and_a_killed_worker_is_no_obstacle(tmp_path):
     chosen = recipe("erm")
     folder = runner(vectors(), tmp_path).folder(chosen)
+    folder.path.mkdir()
     worker = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder.path / ".lock")], stdout=subprocess.PIPE, text=True
     )

@@ -175,11 +175,11 @@ def test_a_training_that_goes_on_keeps_its_bases(example, tmp_path):
         group["lr"] = 0.0
     still = []
 
-    class ProgressBar(example.TrainerCallback):
+    class Watching(example.TrainerCallback):
         def on_epoch_begin(self, *_, model, **__):
             still.append(model_head(model).bases.detach().clone())
 
-    further.add_callback(ProgressBar())
+    further.add_callback(Watching())
     further.train(resume_from_checkpoint=str(kept))
     assert torch.equal(still[0], bases)
 

@@ -112,7 +112,7 @@ def test_a_table_is_exported_with_its_preprocessing(tmp_path):
 def test_a_temperature_is_in_the_graph(tmp_path):
     data = made_runs.vectors()
     found = made_exports.model(data, tmp_path / "runs")
-    model = Model(method=found.method, shape=found.shape, schema=found.schema, temperature=0.07)
+    model = Model(method=found.method, spec=found.spec, schema=found.schema, temperature=0.07)
     export_model(model, tmp_path / "model.onnx")
     assert_same_predictions(model, tmp_path / "model.onnx", made_exports.new_data(data))
 

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from gated_domains.data.errors import DataError
-from gated_domains.experiments.tracking import Tracking, tracked
+from gated_domains.experiments.tracking import Tracking
 from gated_domains.experiments.tracking.about_run import curve_of, finals_of, settings_of, title_of
 from gated_domains.experiments.tracking.names import legal
 from gated_domains.experiments.tracking.to_mlflow import import_mlflow
 from gated_domains.runs.folder import RunFolder
 from gated_domains.runs.result import read_results
-from made_grids import Told
 from made_runs import assert_refused, call, changed, recipe, runner, table, vectors
-from made_tracking import cut_off, tracked_comparison
+from made_tracking import cut_off, follow, tracked_comparison
 
 pytestmark = pytest.mark.extras
 
@@ -64,7 +63,7 @@ def assert_is_the_run(root: Path, shown: Any, run: RunFolder) -> None:
 
 def test_a_run_is_read_back_as_it_is_in_its_folder(tmp_path: Path):
     made, asked = runner(vectors(), tmp_path), [recipe("gdu", seed=3, training={"epochs": 3})]
-    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.callback:
+    with Tracking(["mlflow"], tmp_path) as tracking, follow(tracking, made, asked) as made.callback:
         run = made.run(asked[0])
     (shown,) = all_runs(tmp_path)
     assert_is_the_run(tmp_path, shown, run)
@@ -85,7 +84,7 @@ def test_recipe_and_result_are_kept_below_out_and_are_not_taken_for_another_run(
     kept = {one.path for one in client(tmp_path).list_artifacts(shown.info.run_id)}
     assert kept == {"recipe.yaml", "run_result.json"}
     (stored,) = (tmp_path / "mlflow-artifacts").rglob("run_result.json")
-    assert json.loads(stored.read_text()) == run.result()
+    assert json.loads(stored.read_text()) == run.result().to_json()
     assert [result.run for result in read_results(tmp_path)] == [run.name]
 
 
@@ -127,7 +126,7 @@ def test_a_training_that_was_cut_off_goes_on_in_the_same_run(tmp_path: Path):
     (half,) = all_runs(tmp_path)
     assert half.info.status == "RUNNING"
     again = runner(vectors(), tmp_path)
-    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, again, asked, Told()) as again.callback:
+    with Tracking(["mlflow"], tmp_path) as tracking, follow(tracking, again, asked) as again.callback:
         run = again.run(asked[0])
     (whole,) = all_runs(tmp_path)
     assert whole.info.run_id == half.info.run_id
@@ -169,7 +168,7 @@ def test_a_store_that_cannot_be_reached_is_refused_before_anything_is_trained(tm
 
 def test_a_store_that_is_gone_in_between_stops_no_training(tmp_path: Path):
     made, asked = runner(vectors(), tmp_path), [recipe(seed=0), recipe(seed=1)]
-    with Tracking(["mlflow"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.callback:
+    with Tracking(["mlflow"], tmp_path) as tracking, follow(tracking, made, asked) as made.callback:
         made.run(asked[0])
         (tmp_path / "mlflow.db").write_bytes(b"this is no store any more" * 1000)
         with pytest.warns(UserWarning, match="mlflow could not take the run"):

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.experiments.tracking import Tracking, tracked
+from gated_domains.experiments.tracking import Tracking
 from gated_domains.experiments.tracking.about_run import curve_of, finals_of, settings_of, title_of
 from gated_domains.experiments.tracking.names import legal
 from gated_domains.runs.folder import RunFolder
-from made_grids import Told
 from made_runs import call, changed, recipe, runner, table, vectors
-from made_tracking import cut_off, tracked_comparison
+from made_tracking import cut_off, follow, tracked_comparison
 
 pytestmark = pytest.mark.extras
 
@@ -55,7 +54,7 @@ def oddly_named() -> DomainDataset:
 
 def test_curves_and_final_scores_are_those_of_the_run(tmp_path: Path):
     made, asked = runner(vectors(), tmp_path), [recipe("gdu", training={"epochs": 3})]
-    with Tracking(["tensorboard"], tmp_path) as tracking, tracked(tracking, made, asked, Told()) as made.callback:
+    with Tracking(["tensorboard"], tmp_path) as tracking, follow(tracking, made, asked) as made.callback:
         run = made.run(asked[0])
     assert_is_the_run(tmp_path / "tensorboard" / run.name, run)
     assert {"train/task", "validation/overall", "validation/domain/south", "selection", "rate"} <= curves(
@@ -119,7 +118,7 @@ def test_a_training_that_was_cut_off_goes_on_with_one_curve(tmp_path: Path):
     half = curves(next((tmp_path / "tensorboard").iterdir()))
     assert 0 < len(half["selection"]) < 4
     again = runner(vectors(), tmp_path)
-    with Tracking(["tensorboard"], tmp_path) as tracking, tracked(tracking, again, asked, Told()) as again.callback:
+    with Tracking(["tensorboard"], tmp_path) as tracking, follow(tracking, again, asked) as again.callback:
         run = again.run(asked[0])
     assert_is_the_run(tmp_path / "tensorboard" / run.name, run)
 

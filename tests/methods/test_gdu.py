@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 import made_runs
-from gated_domains.backbones.backbone import Identity
-from gated_domains.backbones.bodies import MLP, SmallCNN
+from gated_domains.backbones.bodies import MLP, Identity, SmallCNN
 from gated_domains.backbones.gated_norm import GatedNorm, mixing
 from gated_domains.data.batches import DomainBatch
 from gated_domains.data.dataset import DomainDataset
@@ -28,13 +27,13 @@ from gated_domains.methods import GDU, PaperGDU
 from gated_domains.methods.gdu import GDUSettings
 from gated_domains.settings import parsed
 from gated_domains.training.callbacks.base import ProgressCallback
-from gated_domains.training.training_data import TrainingData, looks
+from gated_domains.training.training_data import TrainingData, sample_inputs
 from small_trainings import build, identical, material, pictures, train, training, vectors, weights
 
 
 def prepared(data: TrainingData, **settings: Any) -> GDU:
     method = build("gdu", data.dataset, settings=settings).eval()
-    method.prepare(lambda: looks(data, 0))
+    method.prepare(lambda: sample_inputs(data, 0))
     return method
 
 
@@ -104,10 +103,10 @@ def test_rows_outside_training_leave_what_was_fitted_as_it_was():
 def test_prepared_anew_it_looks_anew():
     data, elsewhere = material(vectors()), material(vectors(seed=1))
     method = prepared(data)
-    method.prepare(lambda: looks(elsewhere, 0))
+    method.prepare(lambda: sample_inputs(elsewhere, 0))
     fresh = prepared(elsewhere)
     for one in (method, fresh):
-        one.renew(lambda: looks(elsewhere, 0), epoch=0, optimizer=None)
+        one.renew(lambda: sample_inputs(elsewhere, 0), epoch=0, optimizer=None)
     assert torch.equal(method.units.bases, fresh.units.bases)
     assert torch.equal(method.units.coverage.q50, fresh.units.coverage.q50)
 
@@ -121,7 +120,7 @@ def test_norms_pool_their_statistics_by_beta_and_spread_unfamiliar_rows_over_the
     seen: list[torch.Tensor] = []
     norm = next(part for part in method.modules() if isinstance(part, GatedNorm))
     norm.register_forward_pre_hook(lambda norm, _: seen.append(norm.basis_weights.weights))
-    inputs = torch.cat(list(looks(data, 0)))[:8]
+    inputs = torch.cat(list(sample_inputs(data, 0)))[:8]
     out = method.evaluate(torch.cat([inputs, 100 * inputs]))
     used = out.beta.detach().clamp_min(0)
     torch.testing.assert_close(seen[0][:8], used[:8] / used[:8].sum(1, keepdim=True))
@@ -171,7 +170,7 @@ def test_fitting_again_the_optimiser_forgets_the_bases_it_knew():
     assert state["exp_avg"].abs().max() > 0
     method.train()
     before = method.units.bases.detach().clone()
-    method.renew(run.looks, epoch=1, optimizer=run.update.optimizer)
+    method.renew(run.sample_inputs, epoch=1, optimizer=run.update.optimizer)
     assert state["exp_avg"].abs().max() == 0
     assert not torch.equal(before, method.units.bases)
 
@@ -298,7 +297,7 @@ def test_constant_gates_give_every_row_the_mean_of_beta_over_the_training_data(n
     data = material(pictures(60), train=40, validation=20)
     learned, constant = (prepared(data, gates=gates, gated_norm=norms) for gates in ("learned", "constant"))
     with torch.no_grad():
-        rows = torch.cat([learned.backbone.look(inputs) for inputs in looks(data, 0)])
+        rows = torch.cat([learned.backbone.look(inputs) for inputs in sample_inputs(data, 0)])
         mean = learned.units.weigh(rows).beta.mean(0)
         for part in learned.modules():
             if isinstance(part, GatedNorm):
@@ -348,7 +347,7 @@ def test_a_number_of_bases_that_is_none_is_refused_when_it_is_read(wrong):
 def test_the_number_of_bases_may_come_from_the_data():
     data = material(vectors())
     method = prepared(data, num_bases="auto")
-    rows = torch.cat([method.backbone.look(inputs) for inputs in looks(data, 0)])
+    rows = torch.cat([method.backbone.look(inputs) for inputs in sample_inputs(data, 0)])
     assert method.units.num_bases == choose_num_bases(rows, range(2, 13))[0] != 5
     assert train(method, data, epochs=1).epochs == 1
 
@@ -439,8 +438,8 @@ def test_the_papers_form_takes_nothing_from_data_end_to_end():
     data = material(vectors())
     method = build("gdu-paper", data.dataset).eval()
     before = weights(method)
-    method.prepare(lambda: looks(data, 0))
-    method.renew(lambda: looks(data, 0), epoch=1, optimizer=None)
+    method.prepare(lambda: sample_inputs(data, 0))
+    method.renew(lambda: sample_inputs(data, 0), epoch=1, optimizer=None)
     assert all(torch.equal(value, method.state_dict()[name]) for name, value in before.items())
 
 
@@ -448,7 +447,7 @@ def test_fine_tuned_the_papers_form_takes_sigma_by_the_median_and_nothing_else()
     data = material(vectors())
     method = build("gdu-paper", data.dataset, mode="fine_tune").eval()
     before = weights(method)
-    method.prepare(lambda: looks(data, 0))
+    method.prepare(lambda: sample_inputs(data, 0))
     changed = {name for name, value in before.items() if not torch.equal(value, method.state_dict()[name])}
     assert "units.kernel.sigma" in changed
     assert changed <= {"units.kernel.sigma", "units.coverage.q50", "units.coverage.q97"}  # coverage is not in use
@@ -458,7 +457,7 @@ def test_fine_tuned_the_papers_form_takes_sigma_by_the_median_and_nothing_else()
 def test_fine_tuned_in_the_other_setting_sigma_stays_the_papers():
     data = material(vectors())
     method = build("gdu-paper", data.dataset, mode="fine_tune", settings={"setting": "wilds"}).eval()
-    method.prepare(lambda: looks(data, 0))
+    method.prepare(lambda: sample_inputs(data, 0))
     assert float(method.units.kernel.sigma) == 4.0
 
 

@@ -16,14 +16,14 @@ from gated_domains.experiments.model import Model
 from gated_domains.experiments.recipe_checks import choose_method
 from gated_domains.methods import GDU, METHODS
 from gated_domains.methods.method import total
-from gated_domains.training.training_data import TrainingData, looks
+from gated_domains.training.training_data import TrainingData, sample_inputs
 from small_trainings import build, material, pictures, train, vectors
 
 
 def prepared(data: TrainingData, **settings: Any) -> GDU:
     """GDU that was fitted to data, in eval mode and with deviations that are not 0."""
     method = build("gdu[train_gates=batch]", data.dataset, settings=settings).eval()
-    method.prepare(lambda: looks(data, 0))
+    method.prepare(lambda: sample_inputs(data, 0))
     with torch.no_grad():
         for name, parameter in method.named_parameters():
             if "deviations" in name or "experts" in name:
@@ -32,7 +32,7 @@ def prepared(data: TrainingData, **settings: Any) -> GDU:
 
 
 def rows_of(data: TrainingData, count: int = 48) -> DomainBatch:
-    inputs = torch.cat(list(looks(data, 0)))[:count]
+    inputs = torch.cat(list(sample_inputs(data, 0)))[:count]
     return DomainBatch(inputs, torch.arange(count) % 3, None)
 
 
@@ -73,7 +73,7 @@ def test_the_loss_is_the_mean_over_rows_of_the_losses_of_blocks_gated_as_batches
 def test_pseudo_domains_are_clusters_of_the_training_rows_with_each_centre_the_mean_of_its_rows():
     data = material(vectors())
     method = prepared(data)
-    inputs = torch.cat(list(looks(data, 0)))
+    inputs = torch.cat(list(sample_inputs(data, 0)))
     view, ids = method.backbone.look(inputs), torch.tensor(pseudo_domains(method, inputs))
     assert ids.unique().tolist() == [0, 1, 2, 3, 4]
     means = torch.stack([view[ids == j].mean(0) for j in range(5)])
@@ -84,7 +84,7 @@ def test_pseudo_domains_are_clusters_of_the_training_rows_with_each_centre_the_m
 def test_in_training_mode_it_predicts_with_the_gates_of_training_as_a_teacher_must(gates):
     data = material(vectors())
     method = build(f"gdu[{gates}=batch]", data.dataset, settings={"gated_norm": False})
-    method.prepare(lambda: looks(data, 0))
+    method.prepare(lambda: sample_inputs(data, 0))
     inputs = rows_of(data).inputs
     expected = method.evaluate(inputs, by_pseudo_domain=gates == "train_gates")
     assert torch.equal(method.train().predict(inputs).beta, expected.beta)
@@ -95,7 +95,7 @@ def test_in_training_mode_it_predicts_with_the_gates_of_training_as_a_teacher_mu
 
 def test_kappa_gives_the_gates_of_blocks_the_entropy_asked_for_unless_it_is_set():
     data = material(vectors())
-    inputs = torch.cat(list(looks(data, 0)))
+    inputs = torch.cat(list(sample_inputs(data, 0)))
     with torch.no_grad():
         beta = prepared(data, entropy=0.4).evaluate(inputs, by_pseudo_domain=True).beta
     entropy = torch.special.entr(beta).sum(1).mean() / torch.tensor(5.0).log()
@@ -108,7 +108,7 @@ def test_adaptive_bases_have_as_many_pseudo_domains_as_bases():
     method = build("gdu[train_gates=batch]", data.dataset, settings={"num_bases": "adaptive"})
     train(method, data, epochs=2)
     with torch.no_grad():
-        inputs = torch.cat(list(looks(data, 0)))
+        inputs = torch.cat(list(sample_inputs(data, 0)))
         blocks = method._pseudo_domain_of(method.backbone.look(inputs))
     used = set(torch.nonzero(method.units.active).flatten().tolist())
     assert len(used) > 1

@@ -157,6 +157,20 @@ def test_without_the_baseline_there_are_no_verdicts() -> None:
     assert Comparison(results({"gdu": FIVE["gdu"]})).verdicts == {}
 
 
+def test_of_methods_that_are_better_the_best_is_to_be_taken(comparison: Comparison) -> None:
+    assert comparison.choice.label == "GDU"
+    best = {name: [score + 0.05 for score in scores] for name, scores in FIVE["gdu"].items()}
+    assert Comparison(results({**FIVE, "best": best})).choice.label == "BEST"
+    errors = {method: {name: [1 - score for score in of[name]] for name in DOMAINS} for method, of in FIVE.items()}
+    assert Comparison(results(errors, metric="rmse", higher_is_better=False)).choice.label == "GDU"
+
+
+def test_where_none_is_better_the_baseline_is_to_be_taken_and_without_one_the_first() -> None:
+    lucky = {"gdu": {"a": [0.9]}, "erm": {"a": [0.5]}}  # no verdict
+    assert Comparison(results(lucky)).choice.label == "ERM"
+    assert Comparison(results({"gdu": {"a": [0.5]}, "cgd": {"a": [0.9]}})).choice.label == "GDU"
+
+
 # -- as a page ---------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from gated_domains.training.callbacks import stopping as early_stopping
 from gated_domains.training.callbacks.base import ProgressCallback
 from gated_domains.training.callbacks.checkpoint import Checkpoint
 from gated_domains.training.prediction import predict_rows
-from gated_domains.training.training_data import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, looks
+from gated_domains.training.training_data import LARGE_BATCH, LARGE_LOOKED_AT, LOOK_BATCH, has_large_body, sample_inputs
 from small_trainings import Records, build, identical, material, train, training, vectors, weights
 
 
@@ -200,9 +200,9 @@ def test_large_bodies_are_predicted_with_in_batches_of_128():
 
 def test_fewer_rows_are_looked_at_in_smaller_batches_where_the_body_is_large():
     data = material(vectors(3000), train=2900, validation=30)
-    few = [len(inputs) for inputs in looks(data, 0, large=True)]
+    few = [len(inputs) for inputs in sample_inputs(data, 0, large=True)]
     assert few == [LARGE_BATCH] * (LARGE_LOOKED_AT // LARGE_BATCH)
-    every = [len(inputs) for inputs in looks(data, 0)]
+    every = [len(inputs) for inputs in sample_inputs(data, 0)]
     assert sum(every) == 2900
     assert every[0] == LOOK_BATCH
 

@@ -190,7 +190,7 @@ def test_averaged_weights_take_norm_statistics_from_images_as_they_are_trained_o
             return conv(torch.cat(list(inputs))).mean((0, 2, 3))
 
     torch.testing.assert_close(norm.running_mean, mean(training_inputs(run)), rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(norm.running_mean, mean(run.looks()), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(norm.running_mean, mean(run.sample_inputs()), rtol=1e-4, atol=1e-5)
 
 
 def test_a_probability_above_1_is_refused():

@@ -66,7 +66,7 @@ def test_on_a_gpu_it_is_what_torch_took_there():
 @can_forget
 def test_a_run_tells_the_peak_of_its_training_and_of_what_it_stands_on(tmp_path: Path):
     made = runner(vectors(), tmp_path)
-    head = made.run(recipe("linear")).result()["peak_memory"]
-    body = made.run(recipe("erm")).result()["peak_memory"]
+    head = made.run(recipe("linear")).result().to_json()["peak_memory"]
+    body = made.run(recipe("erm")).result().to_json()["peak_memory"]
     assert body > 20 * MIB
     assert head >= body

@@ -18,7 +18,7 @@ from gated_domains.data.encoding import FeatureEncoding
 from gated_domains.methods import ERM, Classes, Prediction
 from gated_domains.training import prediction
 from gated_domains.training.prediction import _padded_share, parts_of_one_domain, predict_rows
-from gated_domains.training.training_data import looks
+from gated_domains.training.training_data import sample_inputs
 from small_trainings import build, cpu, material, pictures, vectors
 
 
@@ -29,7 +29,7 @@ def data():
 
 def prepared(data, name: str = "gdu"):
     method = build(name, data.dataset).eval()
-    method.prepare(lambda: looks(data, 0))
+    method.prepare(lambda: sample_inputs(data, 0))
     return method
 
 

@@ -15,7 +15,7 @@ from gated_domains.evaluation.metrics import validation_loss
 from gated_domains.training.callbacks.checkpoint import load_checkpoint, save_checkpoint
 from gated_domains.training.callbacks.ema import renew_norms
 from gated_domains.training.callbacks.swad import SWAD, Valley
-from gated_domains.training.training_data import looks
+from gated_domains.training.training_data import sample_inputs
 from small_trainings import build, identical, material, pictures, train, vectors, weights
 
 #: As a small network's loss on the sources' validation rows goes: down, along, and up again as it over-fits.
@@ -248,11 +248,12 @@ def test_running_statistics_are_the_mean_over_batches_of_training_inputs():
     method = build("erm", data.dataset).train()
     method.backbone.body.blocks[0][1].running_mean.fill_(99.0)
     before = weights(method)
-    renew_norms(method, lambda: torch.cat(list(looks(data, 0))).split(100))
+    renew_norms(method, lambda: torch.cat(list(sample_inputs(data, 0))).split(100))
     assert method.training
     first = method.backbone.body.blocks[0]
     with torch.no_grad():
-        batches = [first[0](inputs).double() for inputs in torch.cat(list(looks(data, 0))).split(100)][:5]  # of six
+        every = torch.cat(list(sample_inputs(data, 0))).split(100)
+        batches = [first[0](inputs).double() for inputs in every[:5]]  # of six
     torch.testing.assert_close(
         first[1].running_mean.double(), sum(b.mean(0) for b in batches) / 5, rtol=1e-4, atol=1e-5
     )
@@ -280,7 +281,7 @@ def test_statistics_of_gated_norms_and_of_a_method_that_adapts_are_renewed_too(n
     assert norms
     for norm in norms:
         norm.running_mean.fill_(99.0)
-    renew_norms(method.eval(), lambda: looks(data, 0))
+    renew_norms(method.eval(), lambda: sample_inputs(data, 0))
     assert all(0 < norm.running_mean.abs().max() < 50 for norm in norms)
     assert all(norm.num_batches_tracked == 1 for norm in norms)
     assert not any(module.training for module in method.modules())
@@ -290,5 +291,5 @@ def test_a_frozen_body_keeps_its_statistics():
     data = material(vectors(60), train=40, validation=20)
     method = build("erm", data.dataset, mode="fine_tune").train()
     before = weights(method)
-    renew_norms(method, lambda: looks(data, 0))
+    renew_norms(method, lambda: sample_inputs(data, 0))
     assert identical(weights(method), before)

@@ -295,7 +295,7 @@ def test_averaged_weights_are_kept_with_batch_norm_statistics_of_their_own_and_t
     run.fit()
     norm = method.backbone.body.blocks[0][1]
     with torch.no_grad():
-        maps = method.backbone.body.blocks[0][0](torch.cat(list(run.looks())))
+        maps = method.backbone.body.blocks[0][0](torch.cat(list(run.sample_inputs())))
     torch.testing.assert_close(norm.running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
     last = []
     for one, more in ((build("erm", data("images").dataset), {"ema": 0.9}), (other, {})):
@@ -345,7 +345,7 @@ def test_the_scores_are_those_of_the_average_with_statistics_of_its_own(statisti
     again = run.evaluate()
     assert outcome.validation.as_json() == again.scores.as_json()
     assert outcome.selection_score == run.rule(again)
-    assert outcome.best_epoch == run.selection.selector.best_epoch
+    assert outcome.best_epoch == run.early_stopping.selector.best_epoch
     norm, wanted = method.backbone.body.blocks[0][1].normalise, []
     for seen in training_inputs(run):  # batches of the size of training: the 16 weigh the more, the smaller they are
         assert len(seen) == run.settings.batch_size

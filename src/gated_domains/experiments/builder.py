@@ -108,6 +108,8 @@ class Builder:
     def check(self, run: PlannedRun) -> None:
         """Refuse what cannot be built, before anything is trained: a network is built once and dropped."""
         encoding = self.encoding(run)
+        if run.recipe.backbone is not None:
+            body_of(self.backbone(run, encoding))
         task = task_for(self._view(run), run.split.train, weighted=run.recipe.training.class_weights)
         with torch.random.fork_rng(devices=[]):
             self._spec(run, encoding, task).build(task=task, make=lambda: self._fresh_body(run.recipe, encoding))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import pickle
@@ -54,6 +55,16 @@ class SourceData:
 _ALIGNED = 64  # bytes
 
 
+class _Pickler(pickle.Pickler):
+    """Keeps all arrays of numbers out of the pickle: NumPy writes those into it that are not contiguous, or memmaps."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        given = type(obj)
+        if given is np.memmap or (given is np.ndarray and not obj.flags.forc and not obj.dtype.hasobject):
+            return np.ascontiguousarray(obj).__reduce_ex__(5)
+        return NotImplemented
+
+
 class SharedData:
     """A data set whose arrays lie once in a temporary file, which worker processes map into memory.
 
@@ -63,8 +74,9 @@ class SharedData:
 
     def __init__(self, data: SourceData) -> None:
         buffers: list[pickle.PickleBuffer] = []
-        content = (data.dataset, data.digests, data.fingerprint)
-        self.header = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+        content, header = (data.dataset, data.digests, data.fingerprint), io.BytesIO()
+        _Pickler(header, protocol=5, buffer_callback=buffers.append).dump(content)
+        self.header = header.getvalue()
         self.spans: list[tuple[int, int]] = []
         self.file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the executor
         for buffer in buffers:

@@ -98,7 +98,7 @@ def subject_of(source: Any, *, gates: Gates | None) -> Subject:
     if isinstance(source, Model):
         return subject_of_model(source, gates=gates)
     if isinstance(source, str | os.PathLike):
-        from gated_domains.estimators.saving import CARD, load_estimator
+        from gated_domains.estimators import CARD, load_estimator
 
         folder = expanded(source)
         if folder.is_file():

@@ -22,7 +22,7 @@ from gated_domains.data.errors import DataError
 from gated_domains.methods.method import Method, Terms
 from gated_domains.runs.recipe import Precision
 
-if TYPE_CHECKING:  # imported when a training begins: with it and torch's compiler a prediction would start twice as late
+if TYPE_CHECKING:  # imported when a training begins: with it, a prediction would start twice as late
     from lightning_fabric import Fabric
 
 # Numbers in a batch. On two cores the small network is as fast on one, a table ten times faster, and whoever else
@@ -122,12 +122,12 @@ class WrappedObjective:
     def __call__(self, batch: DomainBatch) -> Terms:
         if self.compiled is not None:
             # Raised where an objective cannot be compiled: no compiler for C, a step that a graph cannot hold.
-            from torch._dynamo.exc import TorchDynamoException as CompileError
+            from torch._dynamo.exc import TorchDynamoException
 
             try:
                 with self.fabric.autocast():
                     return compiled_objective(self.compiled, *batch.fields)
-            except CompileError as error:
+            except TorchDynamoException as error:
                 self.compiled, said = None, " ".join(str(error).split())[:_SAID]
                 warnings.warn(
                     f"the objective cannot be compiled ({said}); it runs without, slower",

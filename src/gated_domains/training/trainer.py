@@ -30,7 +30,7 @@ from gated_domains.training.callbacks.swad import SWAD
 from gated_domains.training.engine import as_computed, from_all, from_first
 from gated_domains.training.optimizers import UpdateStep
 from gated_domains.training.prediction import predict_rows
-from gated_domains.training.training_data import LARGE_BATCH, TrainingData, has_large_body, looks
+from gated_domains.training.training_data import LARGE_BATCH, TrainingData, has_large_body, sample_inputs
 
 MEASURED = 500  # validation rows that curves of gates are drawn from
 
@@ -146,12 +146,12 @@ class Trainer:
         needed = method.uses_domains or (mixing is not None and mixing.mixer.needs_domains)
         self.groups = torch.from_numpy(groups.index).to(self.device) if groups is not None and needed else None
         self.total_steps = settings.epochs * len(self.sampler)
-        self.swad = (
-            SWAD(segments=settings.swad_segments, stops_early=self._patience is not None) if settings.swad else None
-        )
-        self.selection = EarlyStopping(
-            None if settings.swad else self._patience, restore_best_weights=not settings.swad
-        )
+        patience = settings.patience if rule.stop_early else None
+        self.swad: SWAD | None = None
+        self.early_stopping = EarlyStopping(patience)
+        if settings.swad:  # keeps an average instead of the best weights, and knows when nothing more is averaged
+            self.swad = SWAD(segments=settings.swad_segments, stops_early=patience is not None)
+            self.early_stopping = EarlyStopping(restore_best_weights=False)
         self.callbacks = self._ordered(callbacks)
 
     # The loop.
@@ -181,7 +181,7 @@ class Trainer:
         self.resumed = any(callback.resume(self) for callback in self.callbacks)
         if not self.resumed:
             with evaluating(self.method):
-                self.method.prepare(self.looks)
+                self.method.prepare(self.sample_inputs)
         self._began = began - self.seconds
         self.notify("on_fit_start")
 
@@ -191,7 +191,7 @@ class Trainer:
             with ExitStack() as around:
                 for callback in self.callbacks:
                     around.enter_context(callback.refitting(self))
-                self.method.renew(self.looks, epoch=self.epoch, optimizer=self.update.optimizer)
+                self.method.renew(self.sample_inputs, epoch=self.epoch, optimizer=self.update.optimizer)
         self.method.train()
         self.notify("on_epoch_start")
 
@@ -226,14 +226,13 @@ class Trainer:
     def _finish(self) -> Outcome:
         self.notify("on_fit_end")
         self.method.eval()
-        chosen = self.selection
-        scores, score = chosen.scores, chosen.selector.best
+        scores, score = self.early_stopping.scores, self.early_stopping.selector.best
         if scores is None:  # of an average, or of weights that a checkpoint had
             evidence = self.evaluate()
             scores = evidence.scores
             score = score if self.swad is None else self.fabric.broadcast(self.rule(evidence))
         return Outcome(
-            best_epoch=chosen.selector.best_epoch or 0,
+            best_epoch=self.early_stopping.selector.best_epoch or 0,
             epochs=self.epoch,
             stopped="early" if self.should_stop and self.epoch < self.settings.epochs else "all epochs",
             seconds=self.seconds,
@@ -259,7 +258,7 @@ class Trainer:
             inside.enter_context(evaluating(self.method))
             # Running statistics are of each process's own share; those of the first are kept, so they are validated.
             from_first(self.fabric, self.method.buffers())
-            self.method.renew(self.looks, epoch=self.epoch, optimizer=None)
+            self.method.renew(self.sample_inputs, epoch=self.epoch, optimizer=None)
             for callback in self.callbacks:
                 inside.enter_context(callback.evaluation_statistics(self))
             yield
@@ -340,17 +339,13 @@ class Trainer:
 
     # What a training consists of.
 
-    @property
-    def _patience(self) -> int | None:
-        return self.settings.patience if self.rule.stop_early else None
-
     def _ordered(self, callbacks: Sequence[Callback]) -> list[Callback]:
         """The callbacks that settings ask for, then those given, and checkpoints last; on other processes not all."""
         settings = self.settings
         wanted: list[Callback | None] = [NonFiniteCheck(), self.update.ema, self.update.teacher, self.swad]
         if settings.schedule == "plateau":
             wanted.append(ReduceOnPlateau(settings.drop_after, watches=settings.plateau_on))
-        own = [callback for callback in (*wanted, self.selection) if callback is not None]
+        own = [callback for callback in (*wanted, self.early_stopping) if callback is not None]
         last = [callback for callback in callbacks if isinstance(callback, Checkpoint)]
         given = [callback for callback in callbacks if not isinstance(callback, Checkpoint)]
         return [each for each in (*own, *given, *last) if self.fabric.is_global_zero or not each.rank_zero_only]
@@ -369,9 +364,9 @@ class Trainer:
         world = self.fabric.world_size
         return whole if world == 1 else Shared(whole, self.fabric.global_rank, world)
 
-    def looks(self) -> Iterator[Tensor]:
+    def sample_inputs(self) -> Iterator[Tensor]:
         """Training inputs for a method to prepare or refit itself on: all, or as many as are enough."""
-        return (as_computed(inputs, self.fabric) for inputs in looks(self.data, self.seed, large=self.large))
+        return (as_computed(inputs, self.fabric) for inputs in sample_inputs(self.data, self.seed, large=self.large))
 
 
 _COUNTERS = ("epoch", "batch", "step", "seconds", "losses", "should_stop", "rate_drops")  # all that is a plain number

@@ -59,14 +59,14 @@ class TrainingData:
     validation: Rows
 
 
-def looks(material: TrainingData, seed: int, *, large: bool = False) -> Iterator[Tensor]:
+def sample_inputs(material: TrainingData, seed: int, *, large: bool = False) -> Iterator[Tensor]:
     """Training inputs for a method to look at: all, or as many as are enough, in random order."""
-    rows = look_rows(material, seed, large=large)
+    rows = sample_rows(material, seed, large=large)
     return material.samples.input_batches(InOrder(rows, LARGE_BATCH if large else LOOK_BATCH))
 
 
-def look_rows(material: TrainingData, seed: int, *, large: bool = False) -> Rows:
-    """Row numbers of the training inputs that ``looks`` yields."""
+def sample_rows(material: TrainingData, seed: int, *, large: bool = False) -> Rows:
+    """Row numbers of the training inputs that ``sample_inputs`` yields."""
     order = Shuffled(material.train, LOOK_BATCH, seed=seed, drop_last=False)
     return np.concatenate(list(order.batches(0)))[: LARGE_LOOKED_AT if large else LOOKED_AT]
 
@@ -309,7 +309,7 @@ def on_cached_features(method: Method, material: TrainingData, *, key: str, seed
     whole.to(device)
     large = has_large_body(whole)
     if whole.gating is not None:
-        whole.fit_view(looks(material, seed, large=large))
+        whole.fit_view(sample_inputs(material, seed, large=large))
     batch_size = LARGE_BATCH if large else LOOK_BATCH
     cache = cached_features(whole, material.samples, key=key, device=device, batch_size=batch_size)
     dataset = material.dataset.with_inputs(Features(cache.values))

@@ -27,7 +27,7 @@ from gated_domains.training.callbacks.base import Callback
 if TYPE_CHECKING:
     from gated_domains.training.trainer import Trainer
 
-FORMAT = 1
+FORMAT = 2
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
 

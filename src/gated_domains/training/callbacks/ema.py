@@ -17,7 +17,7 @@ from gated_domains.layer.kernels import at_least_float32
 from gated_domains.methods.method import Looks, Method
 from gated_domains.training.callbacks.base import Callback
 from gated_domains.training.engine import as_computed, from_all, from_first
-from gated_domains.training.training_data import look_rows
+from gated_domains.training.training_data import sample_rows
 
 if TYPE_CHECKING:
     from gated_domains.training.trainer import Trainer
@@ -204,7 +204,7 @@ def renew_statistics(trainer: Trainer) -> None:
         for statistics in (norm.running_mean, norm.running_var):
             cast(Tensor, statistics).copy_(from_all(fabric, cast(Tensor, statistics)).mean(0))
     from_first(fabric, method.buffers())
-    method.renew(trainer.looks, epoch=trainer.epoch, optimizer=None)
+    method.renew(trainer.sample_inputs, epoch=trainer.epoch, optimizer=None)
 
 
 def training_inputs(trainer: Trainer) -> Iterator[Tensor]:
@@ -214,7 +214,7 @@ def training_inputs(trainer: Trainer) -> Iterator[Tensor]:
     all processes. Sampling by domain and MixStyle are not repeated. The random state of the training does not advance.
     """
     settings, rank, world = trainer.settings, trainer.fabric.global_rank, trainer.fabric.world_size
-    rows = look_rows(trainer.data, trainer.seed, large=trainer.large)
+    rows = sample_rows(trainer.data, trainer.seed, large=trainer.large)
     size = min(len(rows), max(2 * world, -(-settings.batch_size // settings.accumulate)))  # one row has no variance
     batches = InOrder(rows[: len(rows) // size * size], size)
     generator = torch.Generator(trainer.device).manual_seed(trainer.seed + rank)

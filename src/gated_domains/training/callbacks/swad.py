@@ -227,7 +227,7 @@ class SWAD(Callback):
         self.apply(trainer.method)
         with evaluating(trainer.method):
             # Twice: gates of the raw input decide what norms see, and norms what gates of early blocks see.
-            trainer.method.renew(trainer.looks, epoch=trainer.epoch, optimizer=None)
+            trainer.method.renew(trainer.sample_inputs, epoch=trainer.epoch, optimizer=None)
             renew_statistics(trainer)
 
     def _ends_segment(self, batch: int, steps: int) -> bool:
