@@ -452,7 +452,7 @@ def test_shared_arrays_are_mapped_and_not_copied_from_a_file_that_has_no_name(tm
         assert isinstance(mapping_of(getattr(one.dataset, name)), mmap.mmap)
         np.testing.assert_array_equal(getattr(one.dataset, name), getattr(data.dataset, name))
     assert isinstance(mapping_of(one.dataset.inputs.values), mmap.mmap)
-    assert isinstance(mapping_of(one.data.digests), mmap.mmap)
+    assert isinstance(mapping_of(one.digests), mmap.mmap)
     one.dataset.targets[:] = 7  # for this process alone
     np.testing.assert_array_equal(other.dataset.targets, data.dataset.targets)
     assert list(tmp_path.iterdir()) == []
