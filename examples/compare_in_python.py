@@ -1,7 +1,7 @@
 """Compare methods from Python: the table, the verdicts, the page, and a model to use.
 
-    python examples/compare_in_python.py                    # made-up data with known domains: a minute
-    python examples/compare_in_python.py heart.csv          # a table with the columns num and hospital (UCI heart disease)
+python examples/compare_in_python.py                    # made-up data with known domains: a minute
+python examples/compare_in_python.py heart.csv          # a table with the columns num and hospital (UCI heart disease)
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def arrow(start: str, end: str) -> str:
 
 def main() -> None:
     style = (
-        ".box{fill:#eef3fb;stroke:#3b6cb3;stroke-width:1.5}.title{font:600 15px sans-serif;text-anchor:middle;fill:#16283f}"
+        ".box{fill:#eef3fb;stroke:#3b6cb3;stroke-width:1.5}.title{font:600 13.5px sans-serif;text-anchor:middle;fill:#16283f}"
         ".module{font:12.5px monospace;text-anchor:middle;fill:#445}.arrow{fill:none;stroke:#3b6cb3;stroke-width:1.6;"
         "marker-end:url(#head)}.page{fill:#fff}"
     )

@@ -15,7 +15,7 @@ SCRIPT = """
 import torch
 from gated_domains.backbones import mixstyle
 from gated_domains.backbones.bodies import SmallCNN
-from gated_domains.experiments.recipe import methods_written
+from gated_domains.experiments.recipe_checks import parse_methods
 from gated_domains.methods import Classes, Problem
 from gated_domains.training import engine
 from gated_domains.training.engine import compiled_objective
@@ -31,7 +31,7 @@ def counting(module, example):
 
 def method_of(written, seed=0):
     torch.manual_seed(seed)
-    (choice,) = methods_written(written)
+    (choice,) = parse_methods(written)
     problem = Problem(
         kind="images", shape=SHAPE, outputs=3, task=Classes(), make_body=lambda: SmallCNN(SHAPE), domains=()
     )

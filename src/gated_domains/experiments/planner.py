@@ -31,10 +31,10 @@ _MEMBER_SEEDS = 1_000  # between the seeds of an ensemble's members, so that two
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlannedRun:
-    """One run with every setting resolved. It is sent to workers, without the data.
+    """One run with every setting resolved, as it is sent to workers. ``identity`` and ``data`` name its folder.
 
-    ``identity`` and ``data`` name its folder. ``parts`` are the runs that it is made of: the network whose body is
-    frozen, the members of an ensemble. ``selection_runs`` choose its epoch: trainings that leave one source out.
+    ``parts`` are the runs that it is made of: the network whose body is frozen, the members of an ensemble.
+    ``selection_runs`` choose its epoch: trainings that leave one source out.
     """
 
     name: str
@@ -114,7 +114,6 @@ class Planner:
         return self._run(self.resolve(recipe))
 
     def resolve(self, recipe: Recipe) -> Recipe:
-        """The recipe with every ``auto`` filled in."""
         return resolve(recipe, self.dataset)
 
     def split(self, recipe: Recipe) -> HoldOut:
