@@ -1,7 +1,7 @@
 """Compare methods from Python: the table, the verdicts, the page, and a model to use.
 
 python examples/compare_in_python.py                    # made-up data with known domains: a minute
-python examples/compare_in_python.py heart.csv          # a table with the columns num and hospital (UCI heart disease)
+python examples/compare_in_python.py heart.csv          # columns num and hospital, as UCI heart disease
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class ShrunkERM(gd.METHODS["erm"]):  # type: ignore[misc]
 
 
 def main(table: str | None = None, out: str = "runs/compare_in_python") -> gd.Comparison:
+    """Compare three methods, then train one model and predict with it."""
     if table is None:
         data = gd.load_dataset("synthetic")
     else:

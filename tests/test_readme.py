@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gated_domains import GatedDomainUnits, GateWarning, model_head
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
-SKLEARN, HEAD, *OTHERS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PYTHON, SKLEARN, HEAD, *OTHERS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 REAL_PACS = Path(__file__).parents[2] / "shared" / "data" / "pacs_efflite0_feats.npz"
 
 
@@ -73,6 +73,24 @@ def pacs(tmp_path, monkeypatch) -> Path:
 def scores_printed(words: str) -> np.ndarray:
     """A row a model, a column a domain left out."""
     return np.array([[float(number) for number in re.findall(r"\d\.\d*", line)] for line in words.splitlines()])
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_the_comparison_in_python_runs_to_a_model_that_predicts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = [f"{rng.normal() + row % 5},{rng.normal()},{row % 5},{'abcd'[row % 4]}" for row in range(200)]
+    for name in ("heart.csv", "new_site.csv"):
+        Path(name).write_text("\n".join(["age,chol,num,hospital", *lines]))
+    short = PYTHON.replace("seeds=5)", 'seeds=1, workers=1, training={"epochs": 1})').replace(
+        'method="gdu")', 'method="gdu", training={"epochs": 1})'
+    )
+    assert short.count("epochs") == 2
+    found: dict[str, object] = {}
+    exec(short, found)
+    assert "accuracy on held-out domains" in capsys.readouterr().out
+    assert Path("heart.html").is_file()
+    assert set(found["result"].verdicts) == {"GDU"}
 
 
 @pytest.mark.filterwarnings("ignore::gated_domains.layer.GateWarning")

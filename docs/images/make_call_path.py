@@ -37,6 +37,7 @@ HEIGHT = 58
 
 
 def box(name: str) -> str:
+    """A box with the call and its module."""
     x, y, width, title, module = BOXES[name]
     return (
         f'<rect x="{x}" y="{y}" width="{width}" height="{HEIGHT}" rx="8" class="box"/>'
@@ -46,8 +47,9 @@ def box(name: str) -> str:
 
 
 def arrow(start: str, end: str) -> str:
+    """An arrow between two boxes."""
     x1, y1, w1, *_ = BOXES[start]
-    x2, y2, w2, *_ = BOXES[end]
+    x2, y2, *_ = BOXES[end]
     if x1 == x2:  # down or up
         down = y2 > y1
         x, a, b = x1 + w1 / 2, y1 + (HEIGHT if down else 0), y2 + (-4 if down else HEIGHT + 4)
@@ -58,8 +60,10 @@ def arrow(start: str, end: str) -> str:
 
 
 def main() -> None:
+    """Write the picture beside this file."""
     style = (
-        ".box{fill:#eef3fb;stroke:#3b6cb3;stroke-width:1.5}.title{font:600 13.5px sans-serif;text-anchor:middle;fill:#16283f}"
+        ".box{fill:#eef3fb;stroke:#3b6cb3;stroke-width:1.5}"
+        ".title{font:600 13.5px sans-serif;text-anchor:middle;fill:#16283f}"
         ".module{font:12.5px monospace;text-anchor:middle;fill:#445}.arrow{fill:none;stroke:#3b6cb3;stroke-width:1.6;"
         "marker-end:url(#head)}.page{fill:#fff}"
     )

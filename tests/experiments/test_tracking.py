@@ -192,7 +192,7 @@ def test_any_names_become_keys_of_letters_that_all_trackers_take(names: list[str
     for made in keys:
         assert made.count("/") == 2
         assert len(made) < 250
-        assert all(part.strip(" .") == part != "" for part in made.planner.split("/"))
+        assert all(part.strip(" .") == part != "" for part in made.split("/"))
         assert all(letter.isascii() and (letter.isalnum() or letter in "_-. /") for letter in made)
     assert len(set(keys)) == len({*names, *map(legal, names)})
 

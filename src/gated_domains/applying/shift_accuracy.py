@@ -17,6 +17,7 @@ from gated_domains.estimators.gated import GDUClassifier
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.experiments.model import digest_of_weights
+from gated_domains.experiments.planner import identity_of
 from gated_domains.experiments.run_scores import TEST, VALIDATION
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight.shift.accuracy import AccuracyCalibration, LeftOut, calibrate_accuracy
@@ -79,7 +80,7 @@ class _Without(NamedTuple):
         """Where they lie; None unless all are done."""
         data = model.folder.about()["data"]
         root = model.folder.path.parent
-        found = {name: RunFolder.find(root, recipe.identity(), data=data) for name, recipe in self.recipes.items()}
+        found = {name: RunFolder.find(root, identity_of(recipe), data=data) for name, recipe in self.recipes.items()}
         done = {name: run for name, run in found.items() if run is not None and run.done}
         return done if len(done) == len(self.recipes) else None
 

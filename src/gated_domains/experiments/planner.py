@@ -122,7 +122,7 @@ class Planner:
 
     def use_split(self, split: HoldOut, recipe: Recipe) -> None:
         """Take a split that exists already, under its name there, for all recipes that hold out the same."""
-        self._splits[_split_key(recipe)] = split, split_hash(split)
+        self._splits[recipe.split_key] = split, split_hash(split)
 
     def view(self, recipe: Recipe) -> DomainDataset:
         """The data as the sources of a recipe have it."""
@@ -148,7 +148,7 @@ class Planner:
         return run.name
 
     def _run(self, recipe: Recipe) -> PlannedRun:
-        identity = self._identity(recipe)
+        identity = identity_of(recipe)
         key = run_hash(identity)
         if key not in self._planned:
             split, hashed = self._split(recipe)
@@ -170,7 +170,7 @@ class Planner:
 
     def _check(self, recipe: Recipe) -> None:
         """Refuse a recipe that is impossible on these data; runs that differ in their seed alone are checked once."""
-        checked = run_hash(self._identity(recipe.replace(seed=0)))
+        checked = run_hash(identity_of(recipe.replace(seed=0)))
         if checked not in self._checked:
             split = self.split(recipe)
             refuse_settings(recipe, self.dataset, split)
@@ -185,13 +185,8 @@ class Planner:
             self.check_build(run)
             self._checked.add(built)
 
-    def _identity(self, recipe: Recipe) -> dict[str, Any]:
-        if recipe.backbone is not None:
-            return recipe.identity(backbone=digest_of_weights(Path(recipe.backbone)))
-        return recipe.identity(pretrained=weights_digest(recipe.body, recipe.pretrained, shrunk=recipe.shrunk))
-
     def _split(self, recipe: Recipe) -> tuple[HoldOut, str]:
-        key = _split_key(recipe)
+        key = recipe.split_key
         if key not in self._splits:
             chosen: dict[str, Any] = {"validation": recipe.validation, "seed": recipe.split_seed}
             if recipe.validation_domain is not None:
@@ -238,8 +233,12 @@ class Planner:
         return sizes
 
 
-def _split_key(recipe: Recipe) -> tuple[str | None, str | None, float, int]:
-    return recipe.hold_out, recipe.validation_domain, recipe.validation, recipe.split_seed
+def identity_of(recipe: Recipe) -> dict[str, Any]:
+    """What tells a run from others on the same data; weights that it starts from count by their digest."""
+    if recipe.backbone is not None:
+        return recipe.identity(backbone=digest_of_weights(Path(recipe.backbone)))
+    known = recipe.body != "auto"
+    return recipe.identity(pretrained=weights_digest(recipe.body, recipe.pretrained, recipe.shrunk) if known else None)
 
 
 def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:

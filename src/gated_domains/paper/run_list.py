@@ -10,6 +10,7 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, decoding
 from gated_domains.evaluation.metrics import METRICS
+from gated_domains.experiments.planner import identity_of
 from gated_domains.paper.grid import Grid, Job
 from gated_domains.reports.published_digits import ROWS
 from gated_domains.runs.result import RunResult
@@ -23,7 +24,7 @@ _NEEDED = (
 def settings_hash(job: Job) -> str:
     """A hash of everything that decides the result of a job but its seed: data, recipe, the network it starts from."""
     recipes = [job.recipe, *([] if job.starts_on is None else [job.starts_on])]
-    parts = [{"data": recipe.data.what, **recipe.replace(seed=0).identity()} for recipe in recipes]
+    parts = [{"data": recipe.data.what, **identity_of(recipe.replace(seed=0))} for recipe in recipes]
     return run_hash({"recipes": parts})
 
 

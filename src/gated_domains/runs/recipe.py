@@ -273,6 +273,11 @@ class Recipe(RunConfig):
         return self.method.model_copy(update={"training": {**on, **self.method.training}}).label
 
     @property
+    def split_key(self) -> tuple[str | None, str | None, float, int]:
+        """What decides which rows are held out, validate and train."""
+        return self.hold_out, self.validation_domain, self.validation, self.split_seed
+
+    @property
     def description(self) -> str:
         """``ERM, north held out, seed 0``."""
         held_out = "all domains" if self.hold_out is None else f"{self.hold_out} held out"
