@@ -40,7 +40,7 @@ def main(table: str | None = None, out: str = "runs/compare_in_python") -> gd.Co
 
     run = gd.train(data, method="erm", training={"epochs": 10}, out=out)  # one model, of all domains
     model = gd.load_model(run.path)
-    print(f"first predictions of {run.path}: {model.predict(data)[:5]}")
+    print(f"first predictions of {run.path}: {model.predict(table or data)[:5]}")
     return result
 
 

@@ -17,6 +17,7 @@ from gated_domains.applying.predictor import NO_STREAM, GatesBy, Predictor
 from gated_domains.applying.tables import prediction_table
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, expanded
+from gated_domains.data.inputs import Table
 from gated_domains.data.labels import Reading
 from gated_domains.data.like import new_data_of, read_like
 from gated_domains.data.new_data import NewData
@@ -38,7 +39,8 @@ _PICKLED = (
 class LoadedModel:
     """A trained model that predicts on new data, read as its training data were.
 
-    New data are a file or folder, the name of a data set, a ``DomainDataset``, or a pandas or Arrow table.
+    New data are a file or folder, the name of a data set, a pandas or Arrow table, or a ``DomainDataset`` of images,
+    features or texts.
 
     Attributes
     ----------
@@ -78,6 +80,8 @@ class LoadedModel:
     def _read(self, source: Any, reading: Reading | None) -> NewData:
         schema = self.predictor.schema
         if isinstance(source, DomainDataset):
+            if isinstance(source.inputs, Table):  # its columns were read without regard to those of training
+                raise DataError(f"{source.name}: give the file, or a pandas or Arrow table, instead of a loaded table")
             return new_data_of(source, schema, targets=False)
         if isinstance(source, str | os.PathLike):
             return read_like(source, schema, targets=False, reading=reading)

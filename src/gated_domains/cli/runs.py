@@ -34,16 +34,17 @@ def list_runs(
     if as_json:
         print(json.dumps([{**vars(run), "path": str(folder / run.path)} for run in listed], indent=1))
         return
-    table = Table("run", "data", "method", "held out", "seed", box=None, header_style="bold", pad_edge=False)
-    table.add_column("score", justify="right")
-    table.add_column("state")
-    for run in listed:
-        # Text, not markup: a label has settings in brackets.
-        words = (str(folder / run.path), run.data, run.method, run.hold_out, run.seed, run.score, run.state)
-        table.add_row(*(Text(word) for word in words))
+    heading = ("run", "data", "method", "held out", "seed", "score", "state")
+    rows = [
+        (str(folder / run.path), run.data, run.method, run.hold_out, run.seed, run.score, run.state) for run in listed
+    ]
     console = Console()
-    if not console.is_terminal:  # whole rows, so that they can be searched
-        console = Console(width=200)
-    console.print(table)
+    if console.is_terminal:
+        table = Table(*heading, box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            table.add_row(*(Text(word) for word in row))  # not markup: a label has settings in brackets
+        console.print(table)
+    else:  # whole lines for other programs
+        print("\n".join("\t".join(row) for row in (heading, *rows)))
     done = sum(run.state == "done" for run in listed)
-    console.print(Text(f"{len(listed)} run{'s' * (len(listed) != 1)}, {done} done"))
+    print(f"{len(listed)} run{'s' * (len(listed) != 1)}, {done} done")
