@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gated_domains.experiments.planner import identity_of
-from gated_domains.experiments.recipe_checks import resolve
+from gated_domains.experiments.recipe_checks import identity_of, resolve
 from gated_domains.paper.grid import Job
 from gated_domains.paper.run_list import settings_hash
 from gated_domains.runs.recipe import Recipe

@@ -18,7 +18,7 @@ from gated_domains.experiments.compare import run_despite_failures
 from gated_domains.experiments.proposals import Proposal, random_proposals, searched
 from gated_domains.experiments.recipe_checks import choose_method, parse_methods
 from gated_domains.experiments.runner import Runner
-from gated_domains.experiments.tuning import Tuning, choose, tune, with_settings
+from gated_domains.experiments.tuning import Search, Trial, Tuning, tune, with_settings
 from gated_domains.methods import ERM, METHODS
 from gated_domains.methods.erm import ERMSettings
 from gated_domains.reports.table import Comparison
@@ -152,15 +152,21 @@ def test_settings_go_where_they_belong():
 # -- what is chosen ----------------------------------------------------------------------------------------------------
 
 
+def search(*scores: float | None) -> Search:
+    trials = tuple(Trial(settings={"rate": 0.1 * at}, run=str(at), score=score) for at, score in enumerate(scores))
+    return Search(asked=recipe("erm"), ranges={}, trials=trials)
+
+
 def test_the_highest_number_is_chosen_and_the_first_of_equals():
-    assert choose([0.5, 0.7, 0.6], what="ERM") == 1
-    assert choose([0.5, 0.5, 0.4], what="ERM") == 0
-    assert choose([None, -2.0, float("nan"), -1.0], what="ERM") == 3
+    assert search(0.5, 0.7, 0.6).chosen == 1
+    assert search(0.5, 0.5, 0.4).chosen == 0
+    assert search(None, -2.0, float("nan"), -1.0).chosen == 3
 
 
-def test_where_no_trial_came_to_an_end_that_is_said():
-    with pytest.raises(DataError, match="ERM: none of 2 trials came to a score"):
-        choose([None, None], what="ERM")
+def test_where_no_trial_came_to_an_end_nothing_is_chosen_and_the_settings_are_refused():
+    assert search(None, None).chosen is None
+    with pytest.raises(DataError, match="ERM, north held out: none of 2 trials came to a score"):
+        _ = search(None, None).settings
 
 
 def test_each_hold_out_gets_the_settings_that_did_best_there_for_every_seed(tmp_path):

@@ -17,7 +17,7 @@ from gated_domains.estimators.gated import GDUClassifier
 from gated_domains.estimators.saving import load_estimator
 from gated_domains.evaluation.metrics import SELECTION_RULES
 from gated_domains.experiments.model import digest_of_weights
-from gated_domains.experiments.planner import identity_of
+from gated_domains.experiments.recipe_checks import identity_of
 from gated_domains.experiments.run_scores import TEST, VALIDATION
 from gated_domains.experiments.runner import Runner
 from gated_domains.insight.shift.accuracy import AccuracyCalibration, LeftOut, calibrate_accuracy

@@ -124,7 +124,7 @@ def compare(
                 allow_partial=True,
             )
         except KeyboardInterrupt:
-            console.print("interrupted before the first training was finished; the same command resumes it")
+            console.print("interrupted before a run of the table was finished; the same command resumes it")
             sys.exit(130)
         if first_process():
             _show(comparison, console, tuned=tune is not None, explain=explain, report=report)

@@ -99,7 +99,7 @@ def compare(
     track
         ``"tensorboard"``, ``"mlflow"``, or both.
     progress, announce
-        Whether to show progress on standard error, and who is told what is going to be trained.
+        Whether to show progress on standard error, and a function that gets a summary of the planned trainings.
     allow_partial
         Return what is finished when trainings fail or are interrupted; ``Comparison.failure`` says why.
 
@@ -135,6 +135,7 @@ def compare(
     refuse_file(root)
     runner = Runner(dataset, root, hardware=hardware)
     grid = plan_grid(runner.planner, methods, hold_out=hold_out, seeds=seeds, config=shared)
+    progress = progress and first_process()
     say = announce or (lambda text: print(text, file=sys.stderr) if progress else None)
     say(grid.summary(root, tune_trials))
     todo, _ = grid.plan.missing(root)
@@ -160,30 +161,36 @@ class _Runs:
         self.grid, self.runner, self.executor, self.tracking = grid, runner, executor, tracking
         self.progress = progress
         self.tuning: Tuning | None = None
-        self.settled: list[Recipe] = []  # empty until every search has ended
+        self.settled: list[tuple[Recipe, Recipe]] = []  # recipes as asked for and with the settings that were chosen
 
     def make(self, trials: int | None, *, tuner: str, fixed: Collection[str]) -> BaseException | None:
-        """Make all runs; what ended it early, if anything did."""
-        make = run_despite_failures(self.runner, self._run)
+        """Make all runs; what ended it early or failed, if anything did."""
+        make, why = run_despite_failures(self.runner, self._run), ""
         try:
             if trials is not None:
                 seed = self.grid.config.split_seed
                 self.tuning = tune(self.grid.recipes, trials, seed=seed, tuner=tuner, fixed=fixed, run_all=make)
                 if first_process():
                     write_json(self.runner.root / TUNING, self.tuning.as_json())
-            settle = self.tuning.settled if self.tuning else lambda recipe: recipe
-            self.settled = [settle(recipe) for recipe in self.grid.recipes]
-            made = make(self.settled)
-        except (KeyboardInterrupt, DataError) as error:  # what is finished makes a table all the same
+            for recipe in self.grid.recipes:
+                try:
+                    self.settled.append((recipe, recipe if self.tuning is None else self.tuning.settled(recipe)))
+                except DataError as error:  # every trial of one search failed
+                    why = str(error)
+            made = make([settled for _, settled in self.settled])
+        except (KeyboardInterrupt, Exception) as error:  # what is finished makes a table all the same
             return error
-        failed = [(recipe, run) for recipe, run in zip(self.settled, made, strict=True) if not run.done]
-        return DataError(_describe_failed(failed)) if failed else None
+        failed = [(recipe, run) for (_, recipe), run in zip(self.settled, made, strict=True) if not run.done]
+        return (
+            DataError("; ".join([why] * bool(why) + [_describe_failed(failed)] * bool(failed)))
+            if why or failed
+            else None
+        )
 
     def finished(self) -> list[tuple[Recipe, RunFolder]]:
         """Every finished run, beside the recipe that asked for it."""
-        folders = [self.runner.folder(recipe) for recipe in self.settled]
-        pairs = zip(self.grid.recipes, folders, strict=True) if folders else ()
-        return [(recipe, folder) for recipe, folder in pairs if folder.done]
+        pairs = [(asked, self.runner.folder(settled)) for asked, settled in self.settled]
+        return [(asked, folder) for asked, folder in pairs if folder.done]
 
     def comparison(self, *, margin: float | None, failure: BaseException | None) -> Comparison:
         """The comparison of what is finished."""
@@ -221,14 +228,15 @@ def _describe_failed(failed: Sequence[tuple[Recipe, RunFolder]]) -> str:
     named = [
         f"{recipe.label} with {recipe.hold_out} held out, seed {recipe.seed} ({run.why})" for recipe, run in failed
     ]
+    counted = "1 training failed and is" if len(failed) == 1 else f"{len(failed)} trainings failed and are"
     return (
-        f"{len(failed)} trainings broke off, and are not in the table: {listing(named, 3)}; change the settings of the "
-        f"method, or delete {listing((str(run.path) for _, run in failed), 3)} to try again"
+        f"{counted} not in the table: {listing(named, 3)}; change the settings of the method, or delete "
+        f"{listing((str(run.path) for _, run in failed), 3)} to try again"
     )
 
 
 def run_despite_failures(runner: Runner, run: Callable[[Sequence[Recipe]], object]) -> RunAll:
-    """Runs as ``run`` makes them; one whose loss becomes no number stays undone, now and next time."""
+    """Runs as ``run`` makes them; one whose loss becomes NaN or infinite is skipped, now and in later calls."""
 
     def run_all(recipes: Sequence[Recipe]) -> list[RunFolder]:
         whole = [recipe for recipe in recipes if not _broken(runner, recipe)]

@@ -52,7 +52,7 @@ class Grid:
         return (
             f"{dataset.name}: {len(dataset):,} rows, {dataset.inputs.describe()}, {len(dataset.domain_names)} domains\n"
             f"{count} training{'s' * (count != 1)} ({grid}"
-            + ", and those that they stand on" * (count > len(self.recipes))
+            + ", and their prerequisites" * (count > len(self.recipes))
             + ")"
             + f", {done} of them done already" * bool(done)
             + "; every seed draws its own train/validation split"
@@ -113,15 +113,25 @@ def chosen_methods(methods: str | Sequence[MethodLike]) -> list[MethodChoice]:
     chosen: list[MethodChoice] = []
     for method in methods:
         if isinstance(method, type):
-            known = METHODS.setdefault(method.name, method)
-            if known is not method:
-                raise DataError(f"{method.__name__}: there is another method {method.name!r}; give it another name")
-            chosen.append(choose_method(method.name))
-        else:
+            chosen.append(choose_method(_registered(method)))
+        elif isinstance(method, str | MethodChoice):
             chosen += parse_methods(method, option="methods") if isinstance(method, str) else [method]
+        else:
+            raise DataError(f"methods holds {method!r}; give names, such as 'gdu', or subclasses of Method")
     if not chosen:
         raise DataError("methods names none; give one, such as 'gdu', or leave it out")
     return chosen
+
+
+def _registered(method: type[Method]) -> str:
+    """The name of a method class, registered where it is new or defined again."""
+    if not issubclass(method, Method):
+        raise DataError(f"methods holds the class {method.__name__}, which is no subclass of gated_domains.Method")
+    known = METHODS.setdefault(method.name, method)
+    if (known.__module__, known.__qualname__) != (method.__module__, method.__qualname__):
+        raise DataError(f"{method.__name__}: there is another method {method.name!r}; give it another name")
+    METHODS[method.name] = method
+    return method.name
 
 
 def default_seeds(dataset: DomainDataset) -> int:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gated_domains.backbones.bodies import weights_digest
 from gated_domains.backbones.mixstyle import too_few_styles
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError
 from gated_domains.data.labels import groups_among
 from gated_domains.data.splits import HoldOut, all_sources, hold_outs, kept_apart
-from gated_domains.experiments.model import digest_of_weights
-from gated_domains.experiments.recipe_checks import check_scoring, choose_method, refuse_settings, resolve
+from gated_domains.experiments.recipe_checks import check_scoring, choose_method, identity_of, refuse_settings, resolve
 from gated_domains.experiments.source_data import SourceData
 from gated_domains.methods import Ensemble
 from gated_domains.methods.erm_ensemble import MembersSettings
@@ -74,6 +72,15 @@ class Plan:
 
     runs: Mapping[str, PlannedRun]
     asked: tuple[str, ...]
+
+    def order(self, root: Path) -> list[str]:
+        """The runs to make, in order: what a run needs comes before it, and is left out where the run is done."""
+        wanted, order = set(self.asked), []
+        for name, run in reversed(self.runs.items()):
+            if name in wanted:
+                order.append(name)
+                wanted.update(() if run.folder(root).done else run.needs)
+        return order[::-1]
 
     def missing(self, root: Path) -> tuple[list[PlannedRun], int]:
         """The trainings that are still to be made, and how many are done."""
@@ -231,14 +238,6 @@ class Planner:
             if styles is None or len(styles) < 2:
                 raise DataError(too_few_styles(0 if styles is None else len(styles)))
         return sizes
-
-
-def identity_of(recipe: Recipe) -> dict[str, Any]:
-    """What tells a run from others on the same data; weights that it starts from count by their digest."""
-    if recipe.backbone is not None:
-        return recipe.identity(backbone=digest_of_weights(Path(recipe.backbone)))
-    known = recipe.body != "auto"
-    return recipe.identity(pretrained=weights_digest(recipe.body, recipe.pretrained, recipe.shrunk) if known else None)
 
 
 def _under_erm(recipe: Recipe, erm: MethodChoice) -> Recipe:

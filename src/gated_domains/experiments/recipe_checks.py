@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gated_domains.backbones.bodies import BODIES, default_body
+from gated_domains.backbones.bodies import BODIES, default_body, weights_digest
 from gated_domains.common.validation import PRESETS, nearest
 from gated_domains.data.dataset import DomainDataset
 from gated_domains.data.errors import DataError, did_you_mean, listing
@@ -17,6 +18,7 @@ from gated_domains.data.named import DATASETS
 from gated_domains.data.splits import OFFICIAL, HoldOut
 from gated_domains.evaluation.metrics import SELECTION_RULES, metric_for
 from gated_domains.evaluation.scores import metric_named
+from gated_domains.experiments.model import digest_of_weights
 from gated_domains.experiments.run_scores import TEST, VALIDATION, scorer_for
 from gated_domains.methods import METHODS
 from gated_domains.methods.method import Method
@@ -30,8 +32,10 @@ from gated_domains.runs.recipe import (
     TrainingSettings,
     split_brackets,
 )
+from gated_domains.runs.storage import run_hash
 from gated_domains.settings import from_yaml, parsed, plain
 
+_ARGUMENTS = {"data", "body", "training", "method", "seed", "hold_out"}
 _FEW_ROWS = 3_000
 _METHOD = r"[^,\[\]]+(?:\[[^\[\]]*\])?"
 
@@ -97,6 +101,8 @@ def validate_config(
     protocol: Mapping[str, Any], *, data: DataSettings, body: str, training: TrainingSettings
 ) -> RunConfig:
     """What the runs of a comparison share; ``protocol`` has the fields of selection and scoring that were given."""
+    for name in _ARGUMENTS & set(protocol):
+        raise DataError(f"config names {name}, which is an argument of its own; write it there")
     config = parsed(RunConfig, {"data": data, "body": body, "training": training, **protocol}, "")
     if config.metric != "auto":
         metric_named(config.metric)
@@ -274,3 +280,22 @@ def check_scoring(recipe: Recipe, split: HoldOut, dataset: DomainDataset) -> Non
     for rows in (split.validation, split.test):
         if recipe.score_by and len(rows):
             groups_among(dataset, rows, recipe.score_by)
+
+
+def identity_of(recipe: Recipe) -> dict[str, Any]:
+    """What distinguishes a run from others on the same data; weights that it starts from count by their digest.
+
+    So does the source of a method that is not the package's own: an edited method is trained again.
+    """
+    known = recipe.backbone is None and recipe.body != "auto"
+    identity = recipe.identity(
+        pretrained=weights_digest(recipe.body, recipe.pretrained, shrunk=recipe.shrunk) if known else None,
+        backbone=None if recipe.backbone is None else digest_of_weights(Path(recipe.backbone)),
+    )
+    kind = recipe.method.kind
+    if kind.__module__.startswith("gated_domains."):
+        return identity
+    try:
+        return {**identity, "code": run_hash({"source": inspect.getsource(kind)})}
+    except (OSError, TypeError):  # typed into an interpreter
+        return identity

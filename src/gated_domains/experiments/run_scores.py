@@ -28,7 +28,7 @@ Arrays = Mapping[str, NDArray[Any]]
 def predictions(
     method: Method, data: TrainingData, split: HoldOut, dataset: DomainDataset, fabric: Fabric
 ) -> dict[str, NDArray[Any]]:
-    """What the method says of validation rows, of the held-out rows and of those scored beside, with the truth."""
+    """Predictions of validation rows, held-out rows and those scored beside, with their targets."""
     parts = [split.validation, split.test, *split.also.values()]
     rows = np.concatenate(parts)
     found = predict_rows(method, data.samples, rows, fabric=fabric)

@@ -21,7 +21,7 @@ from gated_domains.data.named import DATASETS
 from gated_domains.evaluation.metrics import SELECTION_RULES, SelectionRule, fixed_epoch
 from gated_domains.experiments.builder import Builder, BuiltRun
 from gated_domains.experiments.model import load_weights
-from gated_domains.experiments.planner import Plan, PlannedRun, Planner
+from gated_domains.experiments.planner import PlannedRun, Planner
 from gated_domains.experiments.run_scores import TEST, VALIDATION, predict_run, scorer_for, scores
 from gated_domains.experiments.source_data import SourceData
 from gated_domains.experiments.writer import TrainedRun, write_run
@@ -48,7 +48,7 @@ class Runner:
     hardware, checkpoint_seconds
         Where trainings run, and the least time between two checkpoints.
     callback
-        Is told how far trainings are.
+        Receives progress events.
     """
 
     def __init__(
@@ -75,8 +75,10 @@ class Runner:
 
     def run(self, recipe: Recipe) -> RunFolder:
         """The finished run of a recipe; what it needs is made first."""
-        plan = self.planner.plan([recipe])
-        return self.make(plan.runs[plan.asked[0]], plan)
+        plan, fabric = self.planner.plan([recipe]), self._fabric(recipe)
+        # In the order of the first process: another one may see the disk otherwise.
+        folders = [self.make(plan.runs[name]) for name in fabric.broadcast(plan.order(self.root))]
+        return folders[-1]
 
     def find(self, recipe: Recipe) -> RunFolder | None:
         """The folder of a recipe; None if there is none."""
@@ -87,8 +89,8 @@ class Runner:
         """The folder of a recipe, which may not exist yet."""
         return self.planner.run(recipe).folder(self.root)
 
-    def make(self, run: PlannedRun, plan: Plan | None = None) -> RunFolder:
-        """The finished run; runs that it needs are made first where the plan has them, and must be there else."""
+    def make(self, run: PlannedRun) -> RunFolder:
+        """The finished run; the runs that it needs must be finished."""
         METHODS.setdefault(run.recipe.method.name, run.recipe.method.kind)  # a worker has not seen the user's script
         fabric = self._fabric(run.recipe)
         with ExitStack() as held:
@@ -101,7 +103,7 @@ class Runner:
             folder = RunFolder(where)
             if kind == "make":
                 parts, selecting = (
-                    [self._prerequisite(name, plan) for name in names] for names in (run.parts, run.selection_runs)
+                    [RunFolder(self.root / name) for name in names] for names in (run.parts, run.selection_runs)
                 )
                 self._make(run, folder, fabric, parts, selecting)
         fabric.barrier()
@@ -118,9 +120,6 @@ class Runner:
             return "refused", error
         except OSError as error:
             return "refused", DataError(explain(error))
-
-    def _prerequisite(self, name: str, plan: Plan | None) -> RunFolder:
-        return RunFolder(self.root / name) if plan is None else self.make(plan.runs[name], plan)
 
     def _make(
         self, run: PlannedRun, folder: RunFolder, fabric: Fabric, parts: list[RunFolder], selecting: list[RunFolder]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gated_domains.data.dataset import DomainDataset
+from gated_domains.data.errors import DataError
 from gated_domains.data.inputs import fingerprint
 from gated_domains.data.splits import HoldOut
 from gated_domains.evaluation.metrics import SELECTION_RULES
@@ -74,24 +75,39 @@ class SharedData:
 
     def __init__(self, data: SourceData) -> None:
         buffers: list[pickle.PickleBuffer] = []
-        content, header = (data.dataset, data.digests, data.fingerprint), io.BytesIO()
+        self.content = content = (data.dataset, data.digests, data.fingerprint)
+        header = io.BytesIO()
         _Pickler(header, protocol=5, buffer_callback=buffers.append).dump(content)
         self.header = header.getvalue()
         self.spans: list[tuple[int, int]] = []
         self.file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the executor
-        for buffer in buffers:
-            start = -(-self.file.tell() // _ALIGNED) * _ALIGNED
-            self.file.seek(start)
-            self.file.write(buffer.raw())
-            self.spans.append((start, self.file.tell()))
-        self.file.flush()
+        try:
+            for buffer in buffers:
+                start = -(-self.file.tell() // _ALIGNED) * _ALIGNED
+                self.file.seek(start)
+                self.file.write(buffer.raw())
+                self.spans.append((start, self.file.tell()))
+            self.file.flush()
+        except OSError as error:
+            self.file.close()
+            size = sum(buffer.raw().nbytes for buffer in buffers) / 1e9
+            raise DataError(
+                f"{size:.1f} GB of data for worker processes cannot be written to {tempfile.gettempdir()} "
+                f"({error.strerror}); set TMPDIR to a folder with room, or use one worker"
+            ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a process that is being started: a duplicate of the file's handle instead of its content."""
+        if not hasattr(reduction, "DupFd"):  # on Windows each worker gets a copy
+            return _open_copy, self.content
         return _open_shared, (reduction.DupFd(self.file.fileno()), self.header, self.spans)
 
     def close(self) -> None:
         self.file.close()
+
+
+def _open_copy(dataset: DomainDataset, digests: NDArray[np.uint64], known: str) -> SourceData:
+    return SourceData(dataset, digests=digests, known=known)
 
 
 def _open_shared(handle: Any, header: bytes, spans: list[tuple[int, int]]) -> SourceData:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def train(
     *,
     target: str | None = None,
     domain: str | None = None,
-    positive: list[object] | tuple[object, ...] | None = None,
+    positive: Sequence[object] | None = None,
     reading: Reading | None = None,
     method: MethodLike | None = None,
     hold_out: str | None = None,
@@ -154,7 +154,7 @@ def train(
         ProgressBar(todo, done=done, quiet=not progress) as bar,
         tracked(tracking, plan, root, bar) as runner.callback,
     ):
-        folder = runner.make(plan.runs[plan.asked[0]], plan)
+        folder = runner.run(recipe)
     return Run(folder.path, tracking.look)
 
 

@@ -20,7 +20,7 @@ _FORMAT = 1
 _MOST_NAMED = 6  # hold-outs whose settings stand under a table
 
 RunAll = Callable[[Sequence[Recipe]], Sequence[RunFolder]]
-"""Makes runs, it does not matter how: their folders, in the same order. One whose loss became no number is not done."""
+"""Makes runs and returns their folders, in order; one whose loss became NaN or infinite is not done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,24 +41,21 @@ class Search:
     trials: tuple[Trial, ...]
 
     @property
-    def chosen(self) -> int:
-        """The trial with the best number; among equals the earlier one, and so rather the defaults."""
-        return choose(
-            [trial.score for trial in self.trials], what=f"{self.asked.label}, {self.asked.hold_out} held out"
-        )
+    def chosen(self) -> int | None:
+        """The trial with the best score, of equals the first, and so rather the defaults; None if all failed."""
+        scores = [trial.score for trial in self.trials]
+        known = [score for score in scores if score is not None and math.isfinite(score)]
+        return scores.index(max(known)) if known else None
 
     @property
     def settings(self) -> Proposal:
-        """What was chosen."""
+        """The settings that were chosen; refused if every trial failed."""
+        if self.chosen is None:
+            raise DataError(
+                f"{self.asked.label}, {self.asked.hold_out} held out: none of {len(self.trials)} trials came to a "
+                "score; lower the rate, or fix it (--rate)"
+            )
         return self.trials[self.chosen].settings
-
-
-def choose(scores: Sequence[float | None], *, what: str) -> int:
-    """The place of the highest number, the first of equals."""
-    known = {place: score for place, score in enumerate(scores) if score is not None and math.isfinite(score)}
-    if not known:
-        raise DataError(f"{what}: none of {len(scores)} trials came to a score; lower the rate, or fix it (--rate)")
-    return max(known, key=lambda place: (known[place], -place))
 
 
 def with_settings(recipe: Recipe, proposal: Proposal) -> Recipe:
@@ -94,8 +91,9 @@ class Tuning:
     def _notes(self, search: Search, result: RunResult) -> list[str]:
         how = "drawn from its ranges" if self.tuner == "random" else f"proposed by {self.tuner}"
         ours = [other for other in self.searches.values() if other.asked.method == search.asked.method]
-        chosen = [f"{_named(other.asked)}: {_written(other.settings)}" for other in ours[:_MOST_NAMED]]
-        chosen += [f"and so on for {len(ours) - _MOST_NAMED} more"] * (len(ours) > _MOST_NAMED)
+        known = [other for other in ours if other.chosen is not None]
+        chosen = [f"{_named(other.asked)}: {_written(other.settings)}" for other in known[:_MOST_NAMED]]
+        chosen += [f"and so on for {len(known) - _MOST_NAMED} more"] * (len(known) > _MOST_NAMED)
         broken = sum(trial.score is None for other in ours for trial in other.trials)
         return [
             f"tuned: of {self.count} trials for each method and hold-out (its defaults, and settings {how}), each made "
@@ -119,7 +117,7 @@ class Tuning:
                     "ranges": search.ranges,
                     "trials": [asdict(trial) for trial in search.trials],
                     "chosen": search.chosen,
-                    "settings": search.settings,
+                    "settings": None if search.chosen is None else search.settings,
                 }
                 for search in self.searches.values()
             ],

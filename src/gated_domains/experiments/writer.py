@@ -51,7 +51,7 @@ class TrainedRun:
 def write_run(trained: TrainedRun, folder: RunFolder, data: SourceData, needed: Sequence[RunFolder]) -> RunResult:
     """Write the model, predictions and last the result, which makes the run done.
 
-    ``needed`` are the runs that this one stands on: their time and memory count.
+    ``needed`` are its prerequisites: their time and memory count.
     """
     run, built = trained.run, trained.built
     recipe = run.recipe

@@ -10,7 +10,7 @@ from typing import Any
 
 from gated_domains.data.errors import DataError, decoding
 from gated_domains.evaluation.metrics import METRICS
-from gated_domains.experiments.planner import identity_of
+from gated_domains.experiments.recipe_checks import identity_of
 from gated_domains.paper.grid import Grid, Job
 from gated_domains.reports.published_digits import ROWS
 from gated_domains.runs.result import RunResult

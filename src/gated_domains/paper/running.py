@@ -71,9 +71,8 @@ class Reproducing:
             jobs = [job for job in planned if job not in self.known]
             if not jobs:
                 continue
-            loading = partial(load_data, what, jobs[0].recipe.data.reading, data_dir=self.data_dir)
             try:
-                dataset = loading()
+                dataset = load_data(what, jobs[0].recipe.data.reading, data_dir=self.data_dir)
                 runner = Runner(dataset, self.root / RUNS / folder_of(what), hardware=self.hardware)
             except (DataError, OSError) as error:
                 why = explain(error) if isinstance(error, OSError) else str(error)
@@ -81,7 +80,7 @@ class Reproducing:
                 self.failed |= dict.fromkeys(jobs, why)
                 continue
             self.say(f"{what}: {len(dataset):,} rows, {dataset.inputs.describe()}, {len(jobs)} runs")
-            self._run_data(what, runner, jobs, loading)
+            self._run_data(what, runner, jobs)
 
     def cells(self) -> dict[tuple[str, str], Cell]:
         """What came of every cell so far."""
@@ -103,7 +102,7 @@ class Reproducing:
         made_on = [self.made_on[job] for job in self.grid.jobs if job in self.made_on]
         return "; ".join(dict.fromkeys(made_on)) or machine(self.hardware.accelerator)
 
-    def _run_data(self, what: str, runner: Runner, jobs: list[Job], loading: Callable[[], Any]) -> None:
+    def _run_data(self, what: str, runner: Runner, jobs: list[Job]) -> None:
         self._collect(runner, jobs)
         if self.make is None:
             return

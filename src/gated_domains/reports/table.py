@@ -50,6 +50,7 @@ class Comparison:
     ) -> None:
         self.folder, self.tracked, self.failure = folder, tuple(tracked), failure
         self._runs = runs
+        self.insight_notes: tuple[str, ...] = ()
         self._add_insights, self._margin = add_insights, margin
         if metric is not None:
             results = [result.under(metric_named(metric)) for result in results]
@@ -76,8 +77,14 @@ class Comparison:
         oracle = ", selected by ORACLE" * self.numbers.oracle
         return f"{self.numbers.data}: {self.numbers.metric.label} on held-out domains{oracle}"
 
+    def __repr__(self) -> str:
+        numbers = self.numbers
+        return f"<Comparison of {len(numbers.rows)} methods on {len(numbers.hold_outs)} hold-outs of {numbers.data}>"
+
     def __str__(self) -> str:
         text = io.StringIO()
+        if self.failure is not None:
+            print(f"incomplete: {self.failure or 'interrupted'}\n", file=text)
         Console(file=text, width=_WIDTH, color_system=None).print(self.rich())
         return text.getvalue().rstrip()
 
@@ -119,7 +126,7 @@ class Comparison:
     def save_report(self, path: str | os.PathLike[str], *, say: Say = lambda line: None) -> list[Path]:
         """Write the page of the runs, with every figure and table in a folder beside it; all paths, the page first.
 
-        Gated runs are examined first, which takes some seconds each; ``say`` is told what is being done.
+        Gated runs are examined first, which takes some seconds each; ``say`` is called with progress messages.
         """
         if self.runs is None:
             raise DataError("this comparison was made of results alone, without the folders of their runs")

@@ -218,7 +218,7 @@ def _run_folders(folder: Path) -> Iterator[Path]:
 def _read(place: Path) -> RunResult | Broken:
     if not (place / RESULT_FILE).exists():
         why = "its loss became NaN or infinite" if (place / BROKEN).exists() else "not finished"
-        return Broken(place, f"{why}; the command that began it goes on with it")
+        return Broken(place, f"{why}; run the same command again to resume it")
     try:
         result = read_result(place / RESULT_FILE)
         _check_result(result)

@@ -1,4 +1,4 @@
-"""A run on disk: a folder named by the hash of its recipe and data, written so that it can be cut off at any moment."""
+"""A run on disk: a folder named by the hash of its recipe and data; writing it can be interrupted at any moment."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class RunFolder:
     def why(self) -> str:
         """Why it broke off; where it did not itself, one that it needs did."""
         noted = (self.path / BROKEN).exists() and read_json(self.path / BROKEN, cure=self._again())
-        return str(noted.get("why", "")) if isinstance(noted, dict) else "a training that it needs broke off"
+        return str(noted.get("why", "")) if isinstance(noted, dict) else "a prerequisite failed"
 
     def result(self) -> RunResult:
         """The result of a run that is done."""

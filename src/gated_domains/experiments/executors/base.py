@@ -63,7 +63,7 @@ class AsyncExecutor(Executor):
     """An executor that hands runs out and hears of them later."""
 
     def run(self, plan: Plan | Sequence[Recipe], *, callback: ProgressCallback | None = None) -> list[RunFolder]:
-        queue = self._queue(plan)
+        queue, callback = self._queue(plan), callback or ProgressCallback()
         queue.find_done()
         queue.take_over(self._under_way())
         looked = time.monotonic()
@@ -73,7 +73,7 @@ class AsyncExecutor(Executor):
                     queue.retry_busy()
                     looked = time.monotonic()
                 self._hand_out(queue)
-                if queue.waits and callback is not None:
+                if queue.waits:
                     callback.on_wait(list(queue.busy.values()))
                 self._receive(queue, callback)
         except KeyboardInterrupt:
@@ -90,7 +90,7 @@ class AsyncExecutor(Executor):
         """Hand out what is ready, as far as workers are free."""
 
     @abstractmethod
-    def _receive(self, queue: RunQueue, callback: ProgressCallback | None) -> None:
+    def _receive(self, queue: RunQueue, callback: ProgressCallback) -> None:
         """Wait for a message of a worker, or until it is time to look at busy runs again."""
 
     @abstractmethod
@@ -187,8 +187,7 @@ class SerialExecutor(Executor):
             # another process may see otherwise.
             while queue.left:
                 if queue.waits:
-                    if callback is not None:
-                        callback.on_wait(list(queue.busy.values()))
+                    self.runner.callback.on_wait(list(queue.busy.values()))
                     time.sleep(POLL_SECONDS)
                     queue.retry_busy()
                 run = queue.ready[0]
@@ -198,8 +197,8 @@ class SerialExecutor(Executor):
                 except BusyError as busy:
                     queue.put_back(run, busy)
                     continue
-                if found and not run.combines and callback is not None:
-                    callback.on_run_found(run.recipe, queue.done[run.name])
+                if found and not run.combines:
+                    self.runner.callback.on_run_found(run.recipe, queue.done[run.name])
         finally:
             self.runner.callback = before
         return queue.folders()

@@ -12,7 +12,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -23,7 +22,9 @@ from gated_domains.experiments.executors.worker import (
     Busy,
     Failed,
     Finished,
+    Ready,
     Refused,
+    Warned,
     WorkerSpec,
     attempt,
     settle,
@@ -78,7 +79,7 @@ class ProcessExecutor(AsyncExecutor):
             if worker.take(run):
                 queue.begin(run)
 
-    def _receive(self, queue: RunQueue, callback: ProgressCallback | None) -> None:
+    def _receive(self, queue: RunQueue, callback: ProgressCallback) -> None:
         """Wait until a worker says something, or dies, or it is time to look again at what others do."""
         ears: dict[Any, _Worker] = {}
         for worker in self._team:
@@ -90,7 +91,7 @@ class ProcessExecutor(AsyncExecutor):
             if not worker.process.is_alive():
                 self._replace(worker, queue, callback)
 
-    def _take(self, message: Any, worker: _Worker, queue: RunQueue, callback: ProgressCallback | None) -> None:
+    def _take(self, message: Any, worker: _Worker, queue: RunQueue, callback: ProgressCallback) -> None:
         if isinstance(message, Ready):
             worker.ready, self._failed_starts = True, 0
         elif isinstance(message, Warned):
@@ -100,10 +101,10 @@ class ProcessExecutor(AsyncExecutor):
             run, worker.run = worker.run, None
             if run is not None:
                 settle(message, run, queue, callback, worker=worker.number)
-        elif callback is not None:
+        else:
             message.tell(callback, worker.number)
 
-    def _replace(self, worker: _Worker, queue: RunQueue, callback: ProgressCallback | None) -> None:
+    def _replace(self, worker: _Worker, queue: RunQueue, callback: ProgressCallback) -> None:
         """Let go of a worker that died: another is started where there is work. What it was at may be tried again."""
         self._team.remove(worker)
         why = worker.end()
@@ -116,8 +117,7 @@ class ProcessExecutor(AsyncExecutor):
             )
         if worker.run is not None:
             queue.lose(worker.run, why, retries=self.retries)
-            if callback is not None:
-                callback.on_run_lost(worker.run.recipe, why, worker=worker.number)
+            callback.on_run_lost(worker.run.recipe, why, worker=worker.number)
 
 
 class _Worker:
@@ -184,24 +184,6 @@ def _interrupts_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-# The other side of the connection.
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The process has started, and takes runs."""
-
-
-@dataclass(frozen=True)
-class Warned:
-    """A warning, to be shown by the process that people look at."""
-
-    message: str
-    category: type[Warning]
-    file: str
-    line: int
 
 
 def serve(connection: Connection, spec: WorkerSpec, data: SourceData) -> None:

@@ -94,7 +94,7 @@ class RayExecutor(AsyncExecutor):
             self.ray.cancel(task, force=True)
         self._sent.clear()
 
-    def _receive(self, queue: RunQueue, callback: ProgressCallback | None) -> None:
+    def _receive(self, queue: RunQueue, callback: ProgressCallback) -> None:
         """Wait until some are through, or it is time to look again at what others do."""
         if not self._sent:
             time.sleep(POLL_SECONDS)
@@ -109,8 +109,7 @@ class RayExecutor(AsyncExecutor):
             except self.ray.exceptions.RayError as error:
                 why = f"was lost ({first_line(error).partition('. ')[0]})"
                 queue.lose(run, why, retries=self.retries)
-                if callback is not None:
-                    callback.on_run_lost(run.recipe, why)
+                callback.on_run_lost(run.recipe, why)
             else:
                 settle(outcome, run, queue, callback)
 

@@ -202,9 +202,7 @@ def attempt(make_runner: Callable[[], Runner], run: PlannedRun, send: Callable[[
         return Failed(traceback.format_exc())
 
 
-def settle(
-    outcome: Outcome, run: PlannedRun, queue: RunQueue, callback: ProgressCallback | None, *, worker: int = 0
-) -> None:
+def settle(outcome: Outcome, run: PlannedRun, queue: RunQueue, callback: ProgressCallback, *, worker: int = 0) -> None:
     """Enter the outcome of a run into the queue, and tell of it; a run that cannot be made raises its error."""
     if run.name not in queue.under_way:  # of an earlier queue
         return
@@ -216,8 +214,25 @@ def settle(
         raise WorkerFaultError(f"{run}, in another process:\n{outcome.traceback}")
     else:
         queue.finish(run, outcome.folder)
-        if callback is not None:
-            for trained in outcome.trained:
-                trained.tell(callback, worker)
-            if not run.combines and not outcome.trained:
-                callback.on_run_found(run.recipe, outcome.folder)
+        for trained in outcome.trained:
+            trained.tell(callback, worker)
+        if not run.combines and not outcome.trained:
+            callback.on_run_found(run.recipe, outcome.folder)
+
+
+# The other side of the connection.
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The process has started, and takes runs."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning, to be shown by the process that people look at."""
+
+    message: str
+    category: type[Warning]
+    file: str
+    line: int

@@ -11,11 +11,10 @@ from typing import Any
 
 from gated_domains import __version__
 from gated_domains.experiments.tracking.names import key, legal
-from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.folder import RECIPE, RunFolder
 from gated_domains.runs.result import RESULT_FILE
 
 Setting = bool | int | float | str | None
-RECIPE_FILE = "recipe.yaml"
 
 
 def settings_of(run: RunFolder) -> dict[str, Setting]:
@@ -102,7 +101,7 @@ def files_of(run: RunFolder) -> dict[str, Path]:
 
     Not ``result.json`` by its own name: a folder that holds one is taken for a run.
     """
-    named = {RECIPE_FILE: RECIPE_FILE, "run_result.json": RESULT_FILE}
+    named = {RECIPE: RECIPE, "run_result.json": RESULT_FILE}
     return {name: run.path / file for name, file in named.items() if (run.path / file).exists()}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gated_domains.data.errors import written_whole
 from gated_domains.experiments.tracking.about_run import (
-    RECIPE_FILE,
+    RECIPE,
     curve_of,
     digest_of,
     finals_of,
@@ -64,8 +64,8 @@ class TensorBoardTracker:
             writer.add_scalar(name, value, max(last, 0))
         for summary in _hyperparameters({**settings_of(run), "data": tags_of(run)["data"]}, finals, title_of(run)):
             writer._get_file_writer().add_summary(summary)
-        if (run.path / RECIPE_FILE).exists():
-            writer.add_text("recipe", _as_code((run.path / RECIPE_FILE).read_text(encoding="utf-8")))
+        if (run.path / RECIPE).exists():
+            writer.add_text("recipe", _as_code((run.path / RECIPE).read_text(encoding="utf-8")))
         writer.add_text("title", _as_code(title_of(run)))
         writer.close()
         with written_whole(self.root / run.name / _COMPLETE) as draft:

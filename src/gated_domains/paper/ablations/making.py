@@ -55,8 +55,8 @@ class Ablating(Reproducing):
         self._drawn: set[str] = set()
         self._every: tuple[Job, ...] = plan(setup, list(FIGURES), seeds).jobs if light else ()
 
-    def _run_data(self, what: str, runner: Runner, jobs: list[Job], loading: Callable[[], Any]) -> None:
-        super()._run_data(what, runner, jobs, loading)
+    def _run_data(self, what: str, runner: Runner, jobs: list[Job]) -> None:
+        super()._run_data(what, runner, jobs)
         for figure in dict.fromkeys(job.column for job in jobs):
             if figure not in self._drawn:  # nothing was to be trained for it, or nothing could be
                 self._draw(runner, [job for job in jobs if job.column == figure])

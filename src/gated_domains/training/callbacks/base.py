@@ -112,7 +112,7 @@ class Callback:
 
 
 class ProgressCallback(Callback):
-    """Is told how far one training or a grid of trainings is; every method does nothing unless overridden.
+    """Receives the progress of one training or of a grid; every method does nothing unless overridden.
 
     A `Trainer` calls `on_step` and `on_epoch`. A runner calls `on_run_start` and `on_run_end` around the training, and
     an executor that makes several runs at a time calls all of them, with the number of the ``worker``, counted from 0.
