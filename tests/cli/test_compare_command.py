@@ -208,7 +208,7 @@ def test_more_seeds_train_only_what_is_new(compared, data, tmp_path):
 def test_trainings_that_others_stand_on_are_counted(data):
     done = compare(data, "--hold-out", "north", "--methods", "linear", "--out", "runs")
     assert done.code == 0, done
-    assert "2 trainings (1 hold-out x 1 method x 1 seed, and those that they stand on)" in done.out
+    assert "2 trainings (1 hold-out x 1 method x 1 seed, and their prerequisites)" in done.out
     assert "retrained linear head" in done.out
 
 
@@ -290,7 +290,7 @@ def test_stopped_before_anything_is_done_it_says_so(data, monkeypatch):
     done = compare(data, "--hold-out", "north", "--methods", "erm", "--out", "runs")
     assert done.code == 130
     assert done.out.splitlines()[-1].startswith(
-        "interrupted before the first training was finished; the same command resumes it"
+        "interrupted before a run of the table was finished; the same command resumes it"
     )
     assert not Path("runs/table.md").exists()
 
@@ -409,7 +409,7 @@ def test_a_training_that_breaks_off_stops_no_other_and_is_named_under_the_table(
     for _ in range(2):  # the same command again tries it no more, and says the same
         found = call(*command, "--out", out)
         assert found.code == 2
-        assert "1 trainings broke off" in found.err
+        assert "1 training failed and is not in the table" in found.err
         assert "ERM [rate=1e+30] with north held out, seed 0" in found.err
         written = (out / "table.md").read_text()
         assert "| ERM |" in written

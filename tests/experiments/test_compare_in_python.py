@@ -81,7 +81,7 @@ def test_what_is_finished_when_it_is_interrupted_makes_a_table_and_is_resumed(tm
     [
         ({"config": {"seed": 2}}, "config names seed, which is an argument of its own"),
         ({"config": {"body": "mlp"}}, "config names body"),
-        ({"config": {"selektion": "last"}}, "did you mean"),
+        ({"config": {"scoreby": "class"}}, "did you mean"),
         ({"methods": [5]}, "methods holds 5; give names"),
         ({"methods": [int]}, "methods holds the class int, which is no subclass"),
         ({"methods": []}, "methods names none"),

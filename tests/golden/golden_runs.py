@@ -313,6 +313,7 @@ def differences(expected: Any, found: Any, *, exact: bool, where: str = "") -> l
     """Where the facts of a case differ from those recorded, in words."""
     if isinstance(expected, dict) and isinstance(found, dict):
         missing = [f"{where}/{name} is missing" for name in expected if name not in found]
+        missing += [f"{where}/{name} is new" for name in found if name not in expected]
         shared = [name for name in expected if name in found]
         nested = [differences(expected[name], found[name], exact=exact, where=f"{where}/{name}") for name in shared]
         return missing + [line for lines in nested for line in lines]

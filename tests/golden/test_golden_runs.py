@@ -22,3 +22,4 @@ def test_a_changed_score_and_changed_bits_are_found():
     assert differences(expected, {**expected, "sha256": "b"}, exact=False) == []
     assert differences(expected, {**expected, "curve": [1.0]}, exact=False) == ["/curve: 1 entries instead of 2"]
     assert differences(expected, {"score": 70.5, "sha256": "a"}, exact=False) == ["/curve is missing"]
+    assert differences(expected, {**expected, "run": 1}, exact=False) == ["/run is new"]

@@ -111,8 +111,9 @@ def load_model(path: str | os.PathLike[str], *, device: str = "cpu", gates: Gate
     Examples
     --------
     >>> import gated_domains as gd
-    >>> model = gd.load_model("runs/heart/4f2a")  # doctest: +SKIP
-    >>> model.predict("new_hospital.csv")  # doctest: +SKIP
+    >>> run = gd.train("synthetic", method="erm", training={"epochs": 1}, progress=False)
+    >>> gd.load_model(run.path).predict("synthetic").shape
+    (1800,)
     """
     return LoadedModel(open_model(path, device=device, gates=gates))
 
@@ -129,9 +130,9 @@ def open_model(
 ) -> Predictor:
     """The model in a run's folder (or one that begins with these letters), of a saved estimator, or in an ONNX file.
 
-    ``gates`` None: as the model was made to predict. ``window``: rows of a stream that gates are of, and
-    ``half_life``: rows after which one weighs half as much. ``alarm``: whether somebody listens for changes of a
-    stream, and ``alarm_delta``: how readily one is heard (0.05).
+    ``gates`` None: as in training. ``window``: rows of a stream that gates average over, and ``half_life``: rows after
+    which a row weighs half as much. ``alarm``: whether changes of a stream are detected, and ``alarm_delta``: the
+    sensitivity of the alarm (0.05).
     """
     if not os.fspath(path):
         raise DataError(f"no model is named; give {_KNOWN}")

@@ -1,4 +1,4 @@
-"""``gated-domains compare``: hold each domain out in turn, the gated model beside its rivals, one table."""
+"""``gated-domains compare``: hold each domain out in turn, train every method on the others, print one table."""
 
 from __future__ import annotations
 

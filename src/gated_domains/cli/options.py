@@ -12,9 +12,9 @@ import typer
 from gated_domains.data.labels import Reading
 
 What = Annotated[str, typer.Argument(metavar="DATA", help="A name (see `data list`), a file, a folder, a .yaml card.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where data sets lie; else $GATED_DOMAINS_DATA, else the cache.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of data sets; else $GATED_DOMAINS_DATA, else the cache.")]
 Track = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Show trainings elsewhere too: tensorboard, mlflow, or both: a,b.")
+    str | None, typer.Option(metavar="NAMES", help="Track trainings with tensorboard, mlflow, or both: a,b.")
 ]
 Report = Annotated[
     bool, typer.Option("--report/--no-report", help="Write report.html, with every figure and table beside it.")
@@ -141,7 +141,7 @@ _PROTOCOL: dict[str, Any] = {
     ),
     "validation_domain": _option(str, "Source domain that selects, for out_of_domain.", _PROTOCOL_PANEL),
     "validation": _option(float, "Share of the source rows to validate on; 0.2 by default.", _PROTOCOL_PANEL),
-    "split_seed": _option(int, "For drawing those.", _PROTOCOL_PANEL),
+    "split_seed": _option(int, "Random seed of the train/validation split.", _PROTOCOL_PANEL),
     "metric": _option(
         str,
         "What is scored: accuracy, f1, auroc, average_precision, ece, log_loss; rmse, mse, pearson.",

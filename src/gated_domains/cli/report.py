@@ -38,7 +38,7 @@ def report(
         bool,
         typer.Option(
             "--insight/--no-insight",
-            help="Look into gated runs that nobody has looked into yet (cards, maps): needs their data and weights.",
+            help="Compute basis cards and maps of gated runs that lack them: needs their data and weights.",
         ),
     ] = False,
     map_by: Annotated[

@@ -76,7 +76,7 @@ class Plan:
     def order(self, root: Path) -> list[str]:
         """The runs to make, in order: what a run needs comes before it, and is left out where the run is done."""
         wanted, order = set(self.asked), []
-        for name, run in reversed(self.runs.items()):
+        for name, run in reversed(list(self.runs.items())):
             if name in wanted:
                 order.append(name)
                 wanted.update(() if run.folder(root).done else run.needs)

@@ -125,8 +125,9 @@ def train(
     Examples
     --------
     >>> import gated_domains as gd
-    >>> run = gd.train("digits", method="erm", hold_out="street", training={"epochs": 2})  # doctest: +SKIP
-    >>> gd.load_model(run.path)  # doctest: +SKIP
+    >>> run = gd.train("synthetic", method="erm", training={"epochs": 1}, progress=False)
+    >>> run.result.epochs
+    1
     """
     trackers = check_trackers(track)
     if not isinstance(source, DomainDataset):
@@ -164,7 +165,9 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     Examples
     --------
     >>> import gated_domains as gd
-    >>> print(gd.open_run("runs/heart/4f2a"))  # doctest: +SKIP
+    >>> run = gd.train("synthetic", method="erm", training={"epochs": 1}, progress=False)
+    >>> gd.open_run(run.path).result.label
+    'ERM'
     """
     return Run(open_run_folder(path).path)
 

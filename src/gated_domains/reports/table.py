@@ -32,6 +32,18 @@ class Comparison:
     same (held-out domain, seed): on a new domain, and on these domains. ``metric`` names another metric than the one
     that the runs were scored and selected by. ``margin`` is the size of a negligible difference as printed: 0.5 by
     default for scores in percent, none for others. ``machine`` says what times were measured on.
+
+    Printed, it shows the answer and the table. ``gated_domains.compare`` makes one.
+
+    Examples
+    --------
+    >>> from gated_domains import compare
+    >>> chosen = {"methods": "gdu,erm", "hold_out": "domain 1", "seeds": 1, "training": {"epochs": 1}}
+    >>> comparison = compare("synthetic", **chosen, workers=1, progress=False)
+    >>> comparison
+    <Comparison of 2 methods on 1 hold-outs of synthetic>
+    >>> comparison.table("markdown").splitlines()[0]
+    '# synthetic: accuracy on held-out domains'
     """
 
     def __init__(

@@ -27,7 +27,7 @@ def choose_executor(
     gpus_per_run: float | None = None,
     retries: int = RETRIES,
 ) -> Executor:
-    """The executor of this name for about so many trainings; options that are not for it are refused.
+    """The executor of this name for about ``trainings`` trainings; options of other executors are refused.
 
     ``local`` is one run after the other on a GPU, under torchrun, or with one worker.
     """

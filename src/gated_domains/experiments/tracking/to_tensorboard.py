@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from gated_domains.data.errors import written_whole
 from gated_domains.experiments.tracking.about_run import (
-    RECIPE,
     curve_of,
     digest_of,
     finals_of,
@@ -16,7 +15,7 @@ from gated_domains.experiments.tracking.about_run import (
     tags_of,
     title_of,
 )
-from gated_domains.runs.folder import RunFolder
+from gated_domains.runs.folder import RECIPE, RunFolder
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -109,8 +109,8 @@ class Tracking:
         except Exception as error:  # whatever it is: training goes on
             del self._trackers[name]
             warnings.warn(
-                f"{name} could not take the run {run.name} ({type(error).__name__}: {first_line(error)}), and is told "
-                "of none after it; the trainings go on, and the same command later adds what is missing",
+                f"{name} failed on the run {run.name} ({type(error).__name__}: {first_line(error)}) and is disabled; "
+                "the trainings continue, and the same command later adds what is missing",
                 stacklevel=2,
             )
 
