@@ -13,7 +13,9 @@ import torch
 
 import gated_domains as gd
 from gated_domains.data.errors import DataError
+from gated_domains.experiments.model import Model
 from gated_domains.experiments.progress import ProgressBar
+from gated_domains.experiments.run_features import runner_of
 from gated_domains.experiments.source_data import SharedData, SourceData
 from made_runs import vectors
 
@@ -76,6 +78,15 @@ def test_what_is_finished_when_it_is_interrupted_makes_a_table_and_is_resumed(tm
     assert len(whole.numbers.hold_outs) == 3
 
 
+def test_a_run_on_data_in_memory_does_not_name_a_file_that_happens_to_be_called_so(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("vectors").write_text("something else")
+    run = gd.train(vectors(), method="gdu", training={"epochs": 1}, out=tmp_path / "runs", progress=False)
+    assert run.recipe.data.what == ""
+    with pytest.raises(DataError, match=r"was trained on data in memory; name their file \(--data\)"):
+        runner_of(run.folder, Model.load(run.path))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -87,6 +98,7 @@ def test_what_is_finished_when_it_is_interrupted_makes_a_table_and_is_resumed(tm
         ({"methods": []}, "methods names none"),
         ({"target": "sick"}, "cannot be given beside a data set that is loaded already"),
         ({"margin": -1.0}, "margin"),
+        ({"executor": {"worker": 2}}, "executor has no option 'worker'; did you mean 'workers'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_value(tmp_path: Path, options: dict[str, Any], words: str):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gated_domains.data.dataset import DomainDataset
-from gated_domains.data.errors import DataError, listing
+from gated_domains.data.errors import DataError, did_you_mean, listing
 from gated_domains.data.labels import Reading
 from gated_domains.data.loading import read_data
 from gated_domains.evaluation.metrics import check_margin
-from gated_domains.experiments.executors import Executor, choose_executor
+from gated_domains.experiments.executors import EXECUTOR_OPTIONS, Executor, choose_executor
 from gated_domains.experiments.grid import BASELINE, Grid, MethodLike, named_as_asked, plan_grid
 from gated_domains.experiments.insights import look_at
 from gated_domains.experiments.progress import ProgressBar
@@ -127,7 +127,7 @@ def compare(
     trackers = () if track is None else check_trackers(track)
     check_body(body)
     dataset, reading = read_data(data, target, domain, positive, reading, data_dir=data_dir, seed=data_seed)
-    what = dataset.name if isinstance(data, DomainDataset) else os.fspath(data)
+    what = "" if isinstance(data, DomainDataset) else os.fspath(data)  # data in memory have no path to be read from
     fixed = dict(training or {})
     shared = validate_config(
         config or {},
@@ -145,6 +145,9 @@ def compare(
     todo, _ = grid.plan.missing(root)
     trials = 0 if tune_trials is None else len(grid.splits) * len(grid.methods) * (tune_trials - 1)
     options = {**(executor or {}), **({} if workers is None else {"workers": workers})}
+    for name in options:
+        if name not in EXECUTOR_OPTIONS:
+            raise DataError(f"executor has no option {name!r}{did_you_mean(name, EXECUTOR_OPTIONS)}")
     with (
         Tracking(trackers, root) if trackers and first_process() else nullcontext() as tracking,
         choose_executor(runner, len(todo) + trials, **options) as chosen,
@@ -185,11 +188,8 @@ class _Runs:
         except (KeyboardInterrupt, Exception) as error:  # what is finished makes a table all the same
             return error
         failed = [(recipe, run) for (_, recipe), run in zip(self.settled, made, strict=True) if not run.done]
-        return (
-            DataError("; ".join([why] * bool(why) + [_describe_failed(failed)] * bool(failed)))
-            if why or failed
-            else None
-        )
+        whys = [why] * bool(why) + [_describe_failed(failed)] * bool(failed)
+        return DataError("; ".join(whys)) if whys else None
 
     def finished(self) -> list[tuple[Recipe, RunFolder]]:
         """Every finished run, beside the recipe that asked for it."""

@@ -122,6 +122,8 @@ def runner_of(
     """Makes runs of the same data beside this one, from ``what`` where they have moved; other data are refused."""
     recipe = read_recipe(folder.path / RECIPE)
     source = recipe.data if what is None else recipe.data.model_copy(update={"what": os.fspath(what)})
+    if not source.what:
+        raise DataError(f"{folder.path} was trained on data in memory; name their file (--data)")
     dataset = load_data(source.what, source.reading, data_dir=data_dir, seed=source.seed)
     runner = Runner(dataset, folder.path.parent, hardware=hardware)
     found = {"fingerprint": runner.data.fingerprint, "split": split_hash(runner.planner.split(recipe))}

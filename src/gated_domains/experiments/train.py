@@ -139,7 +139,7 @@ def train(
         if (target, domain, positive) != (None, None, None) or (reading or Reading()) != Reading():
             raise DataError(f"{source} says how its data are read; change it there")
         dataset = load_data(written.data.what, written.data.reading, data_dir=data_dir, seed=written.data.seed)
-    what = source if isinstance(source, str) else source.name
+    what = source if isinstance(source, str) else ""  # data in memory have no path to be read from
     changes = _changes(dataset, method, hold_out, body, seed, dict(training or {}))
     if written is None:
         recipe = _recipe_of_data(dataset, DataSettings.of(what, reading or Reading()), changes, training, config)

@@ -292,7 +292,7 @@ class Recipe(RunConfig):
         """The recipe with paths relative to a folder; data that go by a name (``named``) keep it."""
         source = Path(os.path.abspath(self.data.what))
         changes: dict[str, Any] = {}
-        if self.data.what not in named and source.exists():
+        if self.data.what and self.data.what not in named and source.exists():
             # Not resolved to its last part: data behind a link go by the name of the link.
             path = os.path.relpath(source.parent.resolve() / source.name, folder.resolve())
             changes["data"] = self.data.model_copy(update={"what": path})

@@ -13,6 +13,7 @@ from gated_domains.experiments.executors.ray import RayExecutor
 from gated_domains.experiments.runner import Runner
 
 EXECUTORS = ("local", "ray")
+EXECUTOR_OPTIONS = ("executor", "workers", "address", "cpus_per_run", "gpus_per_run", "retries")
 _PROCESS = 500 * 2**20  # bytes of a worker beside its data
 
 
