@@ -258,6 +258,6 @@ def run_despite_failures(runner: Runner, run: Callable[[Sequence[Recipe]], objec
 
 
 def _broken(runner: Runner, recipe: Recipe) -> bool:
-    """Whether this run, or one that it needs, has broken off."""
+    """Whether this run, or one that it needs, has failed."""
     plan = runner.planner.plan([recipe], check=False)
     return plan.failed(plan.asked[0], runner.root)

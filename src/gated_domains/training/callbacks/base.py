@@ -118,7 +118,7 @@ class ProgressCallback(Callback):
     an executor that makes several runs at a time calls all of them, with the number of the ``worker``, counted from 0.
     An executor that hears of a run only when it is done calls `on_run_end` alone, with its ``seconds``.
 
-    Recipes and folders are those of `gated_domains.experiments`, which this package does not import.
+    Recipes and folders are those of `gated_domains.runs`.
 
     Examples
     --------
